@@ -1,0 +1,167 @@
+"""Tables of the rule itself: what it accepts, what it recovers, how long its emissions are.
+
+They hold for the acceptance rule that a sampler declares.  A lossless method with another coupling
+breaks them lawfully; a sampler that lost q, or never accepts, breaks nothing else.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator
+
+import numpy as np
+
+from specverify import laws
+from specverify.cases import Case, FloatArray, TableRequest
+from specverify.checks.tables import JOINT_CELLS, Table
+from specverify.checks.verdict import Family
+from specverify.contract import AcceptanceRule
+from specverify.trials import IntArray, Outcomes
+
+Law = Callable[[], laws.ChainOutcomeLaw]
+
+
+def coupling_tables(case: Case, convention: str, acceptance: AcceptanceRule) -> list[Table]:
+    """The tables of every request with drafts; none if no acceptance rule is declared."""
+    if acceptance is AcceptanceRule.UNDECLARED:
+        return []
+    one_hot = acceptance is AcceptanceRule.MATCH or not case.dense
+    return [
+        table
+        for number, request in enumerate(case.requests)
+        if request.num_drafts
+        for table in _request_tables(number, request, case.vocab_size, convention, one_hot)
+    ]
+
+
+def _request_tables(
+    number: int, request: TableRequest, vocab: int, convention: str, one_hot: bool
+) -> Iterator[Table]:
+    outcome: Law = functools.cache(
+        functools.partial(_outcome_law, request, convention=convention, one_hot=one_hot)
+    )
+    yield Table(
+        name=f"request {number}: accepted length",
+        family=Family.COUPLING,
+        shape=(request.num_drafts + 1,),
+        index=functools.partial(_length, number=number),
+        law=functools.partial(_length_law, outcome),
+        axes=("accepted",),
+        request=number,
+    )
+    for j in range(request.num_drafts + 1):
+        yield _last_token(number, request, j, vocab, outcome)
+        if j < request.num_drafts and j not in request.placeholders:
+            yield from _draft_tables(number, j, vocab, outcome)
+
+
+def _outcome_law(request: TableRequest, *, convention: str, one_hot: bool) -> laws.ChainOutcomeLaw:
+    return laws.chain_outcome_law(
+        request.target_tables(convention),
+        request.draft_tables(),
+        one_hot=one_hot,
+        placeholders=request.placeholders,
+    )
+
+
+def _last_token(number: int, request: TableRequest, j: int, vocab: int, outcome: Law) -> Table:
+    """The recovered token after j accepted drafts, or the bonus."""
+    kind = "bonus" if j == request.num_drafts else f"last token after {j} accepted"
+    return Table(
+        name=f"request {number}: {kind}",
+        family=Family.COUPLING,
+        shape=(vocab,),
+        rest=True,
+        index=functools.partial(_last, number=number, j=j, vocab=vocab),
+        law=functools.partial(_last_law, outcome, j),
+        axes=("token",),
+        request=number,
+        position=j,
+    )
+
+
+def _draft_tables(number: int, j: int, vocab: int, outcome: Law) -> Iterator[Table]:
+    """How often draft j passes, overall and by draft token, and what replaces it."""
+    yield Table(
+        name=f"request {number}: acceptance rate of draft {j}",
+        family=Family.COUPLING,
+        shape=(2,),
+        index=functools.partial(_passed, number=number, j=j),
+        law=functools.partial(_rate_law, outcome, j),
+        axes=("passed",),
+        request=number,
+        position=j,
+    )
+    yield Table(
+        name=f"request {number}: draft {j} accepted",
+        family=Family.COUPLING,
+        shape=(vocab, 2),
+        rest=True,
+        index=functools.partial(_accepted, number=number, j=j, vocab=vocab),
+        law=functools.partial(_accepted_law, outcome, j),
+        axes=("draft", "passed"),
+        request=number,
+        position=j,
+    )
+    if vocab**2 <= JOINT_CELLS:
+        yield Table(
+            name=f"request {number}: recovered at {j} by draft",
+            family=Family.COUPLING,
+            shape=(vocab, vocab),
+            rest=True,
+            index=functools.partial(_recovered, number=number, j=j, vocab=vocab),
+            law=functools.partial(_recovered_law, outcome, j),
+            axes=("draft", "recovered"),
+            request=number,
+            position=j,
+        )
+
+
+def _length(outcomes: Outcomes, *, number: int) -> IntArray:
+    return outcomes.accepted[:, number]
+
+
+def _length_law(outcome: Law) -> FloatArray:
+    return outcome().length_law()
+
+
+def _last(outcomes: Outcomes, *, number: int, j: int, vocab: int) -> IntArray:
+    return np.where(outcomes.accepted[:, number] == j, outcomes.last[:, number], vocab)
+
+
+def _last_law(outcome: Law, j: int) -> FloatArray:
+    return _with_rest(outcome().last_token_law(j))
+
+
+def _passed(outcomes: Outcomes, *, number: int, j: int) -> IntArray:
+    return (outcomes.accepted[:, number] > j).astype(np.int64)
+
+
+def _rate_law(outcome: Law, j: int) -> FloatArray:
+    """[not accepted or not reached, accepted]; for j = 0 and dense q the second is 1 - TV(p, q)."""
+    accepted = float(outcome().accept_by_draft(j)[:, 1].sum())
+    return np.array([1.0 - accepted, accepted])
+
+
+def _accepted(outcomes: Outcomes, *, number: int, j: int, vocab: int) -> IntArray:
+    accepted = outcomes.accepted[:, number]
+    cell = outcomes.drafts[number][:, j] * 2 + (accepted > j)
+    return np.where(accepted >= j, cell, 2 * vocab)
+
+
+def _accepted_law(outcome: Law, j: int) -> FloatArray:
+    return _with_rest(outcome().accept_by_draft(j))
+
+
+def _recovered(outcomes: Outcomes, *, number: int, j: int, vocab: int) -> IntArray:
+    cell = outcomes.drafts[number][:, j] * vocab + outcomes.last[:, number]
+    return np.where(outcomes.accepted[:, number] == j, cell, vocab * vocab)
+
+
+def _recovered_law(outcome: Law, j: int) -> FloatArray:
+    return _with_rest(outcome().stopped_law(j))
+
+
+def _with_rest(part: FloatArray) -> FloatArray:
+    """The table with a last cell for everything else."""
+    return np.append(part.reshape(-1), max(0.0, 1.0 - float(part.sum())))

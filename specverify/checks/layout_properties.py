@@ -1,0 +1,68 @@
+"""The layouts and the exact properties that layout experiments combine."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from specverify.checks.structural import Violation, greedy_violations, support_violations
+from specverify.contract import Batch, Capabilities, Emission
+from specverify.sampling import CONVENTIONS, filter_support
+
+if TYPE_CHECKING:
+    from hypothesis.strategies import SearchStrategy
+
+
+def any_layout(capabilities: Capabilities) -> SearchStrategy[Batch]:
+    """Everything that the subject declares to take."""
+    from specverify.layouts import batches_for
+
+    return batches_for(capabilities)
+
+
+def greedy_layout(capabilities: Capabilities) -> SearchStrategy[Batch]:
+    """Every request at temperature 0."""
+    from specverify.layouts import batches_for
+
+    return batches_for(capabilities, greedy_only=True)
+
+
+def excluded_layout(capabilities: Capabilities) -> SearchStrategy[Batch]:
+    """Filters on requests without drafts only."""
+    from specverify.layouts import batches_for
+
+    return batches_for(capabilities, filters="zero-draft")
+
+
+def filtered_layout(capabilities: Capabilities) -> SearchStrategy[Batch]:
+    """Filters anywhere."""
+    from specverify.layouts import batches_for
+
+    return batches_for(capabilities, filters="any")
+
+
+def anything(_batch: Batch, _emission: Emission, _capabilities: Capabilities) -> list[Violation]:
+    """Nothing beyond the structure, which every layout experiment checks anyway."""
+    return []
+
+
+def greedy_requests_are_exact(
+    batch: Batch, emission: Emission, _capabilities: Capabilities
+) -> list[Violation]:
+    """Requests at temperature 0 emit what the reference emits, up to ties of the argmax."""
+    return greedy_violations(batch, emission)
+
+
+def inside_the_support(
+    batch: Batch, emission: Emission, capabilities: Capabilities
+) -> list[Violation]:
+    """No emitted token has probability zero under the subject's filter convention."""
+    request = batch.row_request
+    support = filter_support(
+        batch.target_logits,
+        batch.temperature[request],
+        batch.top_k[request],
+        batch.top_p[request],
+        batch.min_p[request],
+        CONVENTIONS[capabilities.convention],
+    )
+    return support_violations(batch, emission, support)

@@ -1,0 +1,111 @@
+"""An experiment that runs trials of one case and judges the tables of some families."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Callable
+
+import numpy as np
+
+from specverify import evidence
+from specverify.cases import Case
+from specverify.checks.experiment import Plan, Progress, Settings
+from specverify.checks.judge import judge_table
+from specverify.checks.tables import Table, tables_of
+from specverify.checks.verdict import Family, Status, Verdict
+from specverify.contract import Capabilities, Guarantee
+from specverify.faults import SamplerFault
+from specverify.subjects import Subject
+from specverify.trials import run_trials
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class StatisticalExperiment:
+    """Trials of one case, judged by the tables of its families.
+
+    Attributes:
+        suite: name of the suite.
+        case: name of the case.
+        make: makes the case; called when it is needed, so that declaring is free.
+        families: which tables are judged.
+    """
+
+    suite: str
+    case: str
+    make: Callable[[], Case]
+    families: tuple[Family, ...] = (Family.LAW, Family.INDEPENDENCE)
+
+    def plan(self, capabilities: Capabilities) -> Plan:
+        """Count the tests, or say why this subject cannot be asked."""
+        reason = self._unsupported(capabilities)
+        return Plan(0, reason) if reason else Plan(len(self.tables(self.make(), capabilities)))
+
+    def requested_tv(self, settings: Settings, capabilities: Capabilities) -> float:
+        """The deviation that this case promises to catch."""
+        return settings.requested_tv(capabilities)
+
+    def _unsupported(self, capabilities: Capabilities) -> str | None:
+        if capabilities.guarantee is not Guarantee.LOSSLESS:
+            return f"the sampler declares itself {capabilities.guarantee}, so no law is promised"
+        reason = self.make().unsupported(capabilities)
+        if reason is None and not self.tables(self.make(), capabilities):
+            return "the sampler declares no acceptance rule, so there is no coupling law to check"
+        return reason
+
+    def tables(self, case: Case, capabilities: Capabilities) -> tuple[Table, ...]:
+        """Every table of the families, in a stable order."""
+        return tables_of(case, self.families, capabilities)
+
+    def run(
+        self, subject: Subject, settings: Settings, progress: Progress | None = None
+    ) -> list[Verdict]:
+        """Run the trials and judge every table; a fault of the subject is one FAIL."""
+        started = time.perf_counter()
+        capabilities = subject.capabilities
+        reason = self._unsupported(capabilities)
+        if reason:
+            return [self._verdict("case", Status.NOT_SUPPORTED, reason)]
+        case = self.make()
+        tables = self.tables(case, capabilities)
+        requested = self.requested_tv(settings, capabilities)
+        planned, trials = budget(settings, requested)
+        try:
+            counts = run_trials(
+                subject, case, tables, root_seed=settings.root_seed, trials=trials,
+                device=settings.device, progress=progress,
+            )  # fmt: skip
+        except SamplerFault as fault:
+            return [self._verdict("contract", Status.FAIL, str(fault))]
+        seconds = (time.perf_counter() - started) / len(tables)
+        verdicts = []
+        for table in tables:
+            entries = counts[table.name]
+            verdict = judge_table(
+                table, entries, suite=self.suite, case=self.case, settings=settings,
+                planned=int(np.ceil(planned * entries.sum() / trials)),
+                requested_tv=requested,
+            )  # fmt: skip
+            verdicts.append(dataclasses.replace(verdict, seconds=seconds))
+        return verdicts
+
+    def _verdict(self, check: str, status: Status, reason: str) -> Verdict:
+        return Verdict(
+            suite=self.suite,
+            case=self.case,
+            check=f"{Family.EXACT}/{check}",
+            family=Family.EXACT,
+            status=status,
+            reason=reason,
+        )
+
+
+def budget(settings: Settings, requested_tv: float) -> tuple[int, int]:
+    """Trials that the requested deviation needs, and trials that will be run (fewer if capped)."""
+    needed = evidence.trials_needed(
+        settings.profile.tv_cells, requested_tv, settings.alpha, settings.power
+    )
+    needed += needed % 2
+    if settings.trials is not None:
+        return needed, settings.trials
+    return needed, min(needed, settings.profile.max_trials)

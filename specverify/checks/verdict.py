@@ -1,0 +1,100 @@
+"""The answer of one check: a record, never a bare boolean."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+
+
+class Status(enum.StrEnum):
+    """What a check found.
+
+    PASS: not rejected, with the promised power reached.  FAIL: rejected at its share of alpha, or
+    an exact property was violated.  INCONCLUSIVE: the budget ended before the promised power.
+    NOT_SUPPORTED: the subject cannot be asked this; never counted as passed.
+    """
+
+    PASS = "pass"
+    FAIL = "fail"
+    INCONCLUSIVE = "inconclusive"
+    NOT_SUPPORTED = "not-supported"
+
+
+class Family(enum.StrEnum):
+    """What a check relies on.
+
+    EXACT spends no alpha.  LAW must hold for every lossless method.  COUPLING holds for the
+    acceptance rule that the method declares.  INDEPENDENCE asks whether randomness is reused.
+    """
+
+    EXACT = "exact"
+    LAW = "law"
+    COUPLING = "coupling"
+    INDEPENDENCE = "independence"
+
+
+@dataclasses.dataclass(frozen=True)
+class Cell:
+    """One cell of a table, for the list of worst cells of a verdict."""
+
+    label: str
+    observed: int
+    expected: float
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Verdict:
+    """The answer of one check on one case.
+
+    Attributes:
+        suite, case, check: where it comes from; together they are unique in a run.
+        family: what the check relies on.
+        status: PASS, FAIL, INCONCLUSIVE or NOT_SUPPORTED.
+        reason: one sentence for a person.
+        trials: n, the number of trials (for exact checks: of examples) behind it.
+        statistic, value, p_value: the test that decided, where there is one.
+        alpha: the share of the run's false-alarm probability that it spent; 0 for exact checks.
+        power: the probability with which a deviation of ``tv_detectable`` is rejected.
+        cells: cells of the table after pooling.
+        tv_requested: the deviation that the run asked to be caught.
+        tv_detectable: the smallest total variation caught with probability ``power`` at this n.
+        tv_observed: plug-in total variation between counts and law.
+        tv_certified: upper bound on the true total variation that holds with ``confidence``.
+        confidence: of ``tv_certified``.
+        request, position: where in the batch, if the check looks at one place.
+        worst: the cells that deviate most.
+        seconds: wall time.
+        replay: token that reruns this check alone.
+    """
+
+    suite: str
+    case: str
+    check: str
+    family: Family
+    status: Status
+    reason: str
+    trials: int = 0
+    statistic: str | None = None
+    value: float | None = None
+    p_value: float | None = None
+    alpha: float = 0.0
+    power: float | None = None
+    cells: int | None = None
+    tv_requested: float | None = None
+    tv_detectable: float | None = None
+    tv_observed: float | None = None
+    tv_certified: float | None = None
+    confidence: float | None = None
+    request: int | None = None
+    position: int | None = None
+    worst: tuple[Cell, ...] = ()
+    seconds: float = 0.0
+    replay: str | None = None
+
+
+def overall(statuses: list[Status]) -> Status:
+    """The verdict of a run: the worst of its parts, and never a pass when nothing was verified."""
+    for status in (Status.FAIL, Status.INCONCLUSIVE, Status.PASS):
+        if status in statuses:
+            return status
+    return Status.NOT_SUPPORTED
