@@ -1,0 +1,128 @@
+"""Runs an exam: every subject in its own task, over worker processes."""
+
+from __future__ import annotations
+
+import multiprocessing
+import time
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+
+from specverify.checks.experiment import PROFILES, Settings, Suite
+from specverify.environment import PACKAGES, version_of
+from specverify.exam import LOOKS, Role, Row, examine
+from specverify.exam_results import ExamResults, MarkRecord, RowRecord
+from specverify.mutants import MUTANTS
+from specverify.registry import resolve
+
+CORRECT = ("reference", "reference-match")
+"""Samplers that must not be accused."""
+EXAM_TV = 0.02
+"""Deviation that the full budget of an exam is powered for."""
+MUTANT_PREFIX = "mutant:"
+
+
+def subjects() -> list[tuple[str, Role]]:
+    """Everybody who sits the exam: correct samplers first, then the mutants by name."""
+    mutants = [(f"{MUTANT_PREFIX}{name}", Role.of(m.kind)) for name, m in sorted(MUTANTS.items())]
+    return [(name, Role.CORRECT) for name in CORRECT] + mutants
+
+
+def run_exam(
+    suites: Sequence[Suite],
+    *,
+    profile: str,
+    seed: int,
+    alpha: float = 1e-6,
+    workers: int = 1,
+    done: Callable[[RowRecord, int, int], None] | None = None,
+) -> ExamResults:
+    """Examine every subject.
+
+    Args:
+        suites: columns of the matrix.
+        profile: of the settings.
+        seed: root seed.
+        alpha: false-alarm probability for each subject over all tests and looks.
+        workers: processes; 1 runs everything in this one.
+        done: called with (row, finished, all) as subjects finish.
+
+    Returns:
+        rows in the order of :func:`subjects`, whatever the order they finished in.
+    """
+    suites = [suite for suite in suites if suite.experiments]
+    everybody = subjects()
+    settings = Settings(root_seed=seed, alpha=alpha, tv=EXAM_TV, profile=PROFILES[profile])
+    rows: dict[str, RowRecord] = {}
+    for row in _rows(everybody, suites, settings, workers):
+        rows[row.subject] = row
+        if done is not None:
+            done(row, len(rows), len(everybody))
+    return ExamResults(
+        seed=seed,
+        alpha=alpha,
+        tv=EXAM_TV,
+        power=settings.power,
+        suites=[suite.name for suite in suites],
+        rows=[rows[name] for name, _ in everybody],
+        versions={name: found for name in PACKAGES if (found := version_of(name))},
+    )
+
+
+def _rows(
+    everybody: Sequence[tuple[str, Role]],
+    suites: Sequence[Suite],
+    settings: Settings,
+    workers: int,
+) -> Iterable[RowRecord]:
+    if workers == 1:
+        yield from (_sit(name, role, suites, settings) for name, role in everybody)
+        return
+    spawn = multiprocessing.get_context("spawn")  # forking a process that ran torch may hang
+    with ProcessPoolExecutor(workers, mp_context=spawn, initializer=_one_thread) as pool:
+        tasks: list[Future[RowRecord]] = [
+            pool.submit(_sit, name, role, suites, settings) for name, role in everybody
+        ]
+        try:
+            yield from (task.result() for task in as_completed(tasks))
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+
+
+def _one_thread() -> None:
+    import torch
+
+    torch.set_num_threads(1)
+
+
+def _sit(name: str, role: Role, suites: Sequence[Suite], settings: Settings) -> RowRecord:
+    import dataclasses
+
+    started = time.perf_counter()
+    subject = resolve(name)
+    tests = sum(e.plan(subject.capabilities).tests for suite in suites for e in suite.experiments)
+    share = settings.alpha / (max(tests, 1) * (len(LOOKS) + 1))
+    row = examine(subject, role, suites, dataclasses.replace(settings, alpha=share))
+    return _record(row, time.perf_counter() - started)
+
+
+def _record(row: Row, seconds: float) -> RowRecord:
+    mutant = MUTANTS.get(row.subject.removeprefix(MUTANT_PREFIX))
+    return RowRecord(
+        subject=row.subject,
+        role=row.role.value,
+        summary=mutant.summary if mutant else "correct",
+        seen_at=mutant.seen_at if mutant else "",
+        right=row.right,
+        marks={
+            name: MarkRecord(
+                caught=mark.caught,
+                trials=mark.trials,
+                check=mark.check,
+                complete=mark.complete,
+                supported=mark.supported,
+            )
+            for name, mark in row.marks.items()
+        },
+        seconds=seconds,
+    )
