@@ -1,0 +1,51 @@
+"""A verdict in plain sentences: what failed tests, replays and error messages print."""
+
+from __future__ import annotations
+
+from specverify.results import ErrorRecord, VerdictRecord
+
+_WORST_SHOWN = 5
+
+
+def diagnosis(verdict: VerdictRecord) -> str:
+    """Several lines of text: the check and the reason, the numbers, the worst cells, the replay."""
+    lines = [f"{verdict.status.word} {verdict.name}: {verdict.reason}"]
+    numbers = _numbers(verdict)
+    if numbers:
+        lines.append("  " + ", ".join(numbers))
+    shown = verdict.worst[:_WORST_SHOWN]
+    if shown:
+        width = max(len(cell.label) for cell in shown)
+        lines.append("  cells that deviate most (observed / expected):")
+        lines += [f"    {c.label:<{width}}  {c.observed:,} / {c.expected:,.1f}" for c in shown]
+    if verdict.replay:
+        lines.append(f"  specverify replay {verdict.replay}")
+    return "\n".join(lines)
+
+
+def error_text(error: ErrorRecord) -> str:
+    """An error of the harness with its traceback."""
+    return f"ERROR {error.where}: {error.message}\n{error.detail}".rstrip()
+
+
+def _numbers(verdict: VerdictRecord) -> list[str]:
+    numbers = []
+    if verdict.trials:
+        numbers.append(f"n = {verdict.trials:,}")
+    if verdict.statistic is not None and verdict.value is not None:
+        numbers.append(f"{verdict.statistic} = {verdict.value:.6g}")
+    if verdict.p_value is not None:
+        numbers.append(f"p = {verdict.p_value:.3g}")
+    if verdict.alpha:
+        numbers.append(f"alpha = {verdict.alpha:.3g}")
+    if verdict.cells is not None:
+        numbers.append(f"cells = {verdict.cells}")
+    for name, value in (
+        ("observed TV", verdict.tv_observed),
+        ("detectable TV", verdict.tv_detectable),
+        ("requested TV", verdict.tv_requested),
+        ("certified TV <=", verdict.tv_certified),
+    ):
+        if value is not None:
+            numbers.append(f"{name} {value:.4g}")
+    return numbers

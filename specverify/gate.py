@@ -1,0 +1,98 @@
+"""The gate: how alpha is shared out, what the parts of a run add up to, and the exit code.
+
+The false-alarm probability of a whole run is at most ``alpha`` because each of its ``m``
+statistical tests rejects a correct sampler with probability at most ``alpha / m`` (Bonferroni's
+inequality: valid whatever the dependence between the tests).  ``m`` is counted before anything
+runs, so it depends neither on the outcomes nor on the number of workers.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+from collections.abc import Iterable
+
+from specverify.checks.verdict import Verdict
+from specverify.results import CellRecord, Outcome, VerdictRecord
+
+_ROUNDING = 1e-9
+
+
+class ExitCode(enum.IntEnum):
+    """What the ``specverify`` command returns to the shell."""
+
+    PASS = 0
+    FAIL = 1
+    USAGE = 2
+    INCONCLUSIVE = 3
+
+
+def split(alpha: float, tests: int) -> float:
+    """The share of ``alpha`` that each of ``tests`` statistical tests may spend (Bonferroni).
+
+    Args:
+        alpha: false-alarm probability of the whole run, in (0, 1).
+        tests: number of statistical tests, >= 0; with none there is nothing to share and the
+            whole of ``alpha`` is returned.
+
+    Raises:
+        ValueError: if an argument is out of its range.
+    """
+    if not 0 < alpha < 1:
+        raise ValueError(f"alpha: got {alpha}; expected a number strictly between 0 and 1")
+    if tests < 0:
+        raise ValueError(f"tests: got {tests}; expected a count >= 0")
+    return alpha / max(tests, 1)
+
+
+def record(verdict: Verdict) -> VerdictRecord:
+    """The verdict of a check in the form that is written to disk."""
+    fields = {
+        field.name: getattr(verdict, field.name)
+        for field in dataclasses.fields(verdict)
+        if field.name not in ("status", "family", "worst")
+    }
+    return VerdictRecord(
+        **fields,
+        family=verdict.family.value,
+        status=Outcome(verdict.status.value),
+        worst=tuple(
+            CellRecord(label=cell.label, observed=cell.observed, expected=cell.expected)
+            for cell in verdict.worst
+        ),
+    )
+
+
+def overspent(verdicts: Iterable[VerdictRecord], budget: float) -> float | None:
+    """The alpha that ``verdicts`` spent, if it is more than their ``budget``; else ``None``.
+
+    An experiment that runs more tests than it planned would break the promise of the whole run.
+    """
+    spent = sum(verdict.alpha for verdict in verdicts)
+    return spent if spent > budget * (1 + _ROUNDING) else None
+
+
+def overall(outcomes: Iterable[Outcome], *, complete: bool = True) -> Outcome:
+    """What the parts of a run add up to.
+
+    One failure fails the run, even one that was interrupted: its share of alpha was fixed before.
+    An error of the harness or a case that was not run leaves the run inconclusive.  A run in which
+    nothing could be verified is *not supported*, never a pass.
+
+    Args:
+        outcomes: of all checks.
+        complete: whether every planned case was run.
+    """
+    seen = set(outcomes)
+    if Outcome.FAIL in seen:
+        return Outcome.FAIL
+    if not complete or seen & {Outcome.ERROR, Outcome.INCONCLUSIVE}:
+        return Outcome.INCONCLUSIVE
+    return Outcome.PASS if Outcome.PASS in seen else Outcome.NOT_SUPPORTED
+
+
+def exit_code(outcome: Outcome) -> ExitCode:
+    """The exit code of a verdict: whatever is neither a pass nor a failure is inconclusive."""
+    return {Outcome.PASS: ExitCode.PASS, Outcome.FAIL: ExitCode.FAIL}.get(
+        outcome, ExitCode.INCONCLUSIVE
+    )
