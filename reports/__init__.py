@@ -1,0 +1,1 @@
+"""Results in; Markdown, terminal and HTML out. Reads result records, runs nothing."""
