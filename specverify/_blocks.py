@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import numpy as np
 import torch
@@ -37,13 +38,38 @@ class Categorical:
         # and no token of probability zero behind it is ever drawn.
         last = table.shape[1] - 1 - np.argmax(table[:, ::-1] > 0, axis=1)
         cdf[np.arange(table.shape[1]) >= last[:, None]] = np.inf
-        self.cdf = cdf
+        self.cdf = torch.from_numpy(cdf)
 
-    def draw(self, rows: IntArray, coins: NDArray[np.float64]) -> IntArray:
-        """Token ids [T] for row numbers [T] (taken modulo the rows of the table) and coins [T]."""
+    def draw(self, rows: torch.Tensor, coins: torch.Tensor) -> torch.Tensor:
+        """Token ids [T] for row numbers [T] (a table of one row serves them all) and coins [T]."""
         if self.cdf.shape[0] == 1:
-            return np.searchsorted(self.cdf[0], coins, side="right").astype(np.int64)
-        return np.asarray((self.cdf[rows] <= coins[:, None]).sum(axis=1, dtype=np.int64))
+            return torch.searchsorted(self.cdf[0], coins, right=True)
+        return torch.searchsorted(self.cdf[rows], coins[:, None], right=True).squeeze(1)
+
+
+class RowTables:
+    """All tables of one kind of a case, end to end, so that one gather fills a whole batch.
+
+    Args:
+        tables: [n_j, V] each, for every row of a batch in order.
+    """
+
+    def __init__(self, tables: list[torch.Tensor]) -> None:
+        sizes = [table.shape[0] for table in tables]
+        self.shared = [size == 1 for size in sizes]
+        self.starts = [sum(sizes[:i]) for i in range(len(sizes))]
+        self.table = torch.cat(tables)
+
+    def gather(self, prefixes: list[torch.Tensor]) -> torch.Tensor:
+        """[T * rows, V]: for each row of the batch, the row of its table at the prefix [T]."""
+        index = torch.stack(
+            [
+                torch.full_like(prefix, start) if shared else prefix + start
+                for prefix, start, shared in zip(prefixes, self.starts, self.shared, strict=True)
+            ],
+            dim=1,
+        )
+        return self.table.index_select(0, index.reshape(-1))
 
 
 class BlockBuilder:
@@ -71,44 +97,47 @@ class BlockBuilder:
             else []
             for request, limit in zip(case.requests, self.horizons, strict=True)
         ]
+        self._logits = RowTables([table for r in case.requests for table in r.target])
+        shown = [table for r in case.requests for table in (r.shown or r.draft)]
+        self._probs = RowTables(shown) if case.dense and shown else None
+        self._constants: tuple[int, dict[str, Any]] | None = None
 
     def build(self, first_trial: int, trials: int) -> Block:
         """Draw the drafts of ``trials`` trials and replicate the case."""
-        case, vocab = self.case, self.case.vocab_size
-        logits = torch.empty((trials, case.num_rows, vocab), dtype=case.dtype)
-        probs = torch.empty((trials, sum(self.counts), vocab)) if case.dense else None
-        drafts, row, slot = [], 0, 0
-        for number, request in enumerate(case.requests):
-            tokens = self._draft(number, first_trial, trials)
-            prefix = torch.zeros(trials, dtype=torch.int64)
-            for j, table in enumerate(request.target):
-                logits[:, row + j] = _rows(table, prefix)
-                if j < request.num_drafts:
-                    if probs is not None:
-                        probs[:, slot + j] = _rows((request.shown or request.draft)[j], prefix)
-                    prefix = prefix * vocab + torch.from_numpy(tokens[:, j])
-            row, slot = row + len(request.target), slot + request.num_drafts
-            drafts.append(_with_placeholders(tokens, request.placeholders))
+        drafts, target_rows, draft_rows = [], [], []
+        for number, request in enumerate(self.case.requests):
+            tokens, prefixes = self._draft(number, first_trial, trials)
+            target_rows += prefixes
+            draft_rows += prefixes[:-1]
+            drafts.append(_with_placeholders(tokens.numpy(), request.placeholders))
+        logits = self._logits.gather(target_rows)
+        probs = self._probs.gather(draft_rows) if self._probs is not None else None
+        if probs is None and self.case.dense:  # nobody drafts
+            probs = torch.empty(0, self.case.vocab_size)
         return Block(self._batch(first_trial, trials, logits, probs, drafts), drafts)
 
-    def _draft(self, number: int, first_trial: int, trials: int) -> IntArray:
-        """[T, k] drafts of one request, each drawn from q given the ones before it."""
+    def _draft(
+        self, number: int, first_trial: int, trials: int
+    ) -> tuple[torch.Tensor, list[torch.Tensor]]:
+        """[T, k] drafts of one request, and the numbers [T] of its prefixes of 0 .. k tokens."""
         count, vocab = self.counts[number], self.case.vocab_size
-        tokens = np.empty((trials, count), dtype=np.int64)
+        prefixes = [torch.zeros(trials, dtype=torch.int64)]
         if count == 0:
-            return tokens
+            return torch.empty((trials, 0), dtype=torch.int64), prefixes
         coins = self._coins(number, first_trial, trials, count, Purpose.DRAFT)
-        prefix = np.zeros(trials, dtype=np.int64)
+        columns = []
         for j, drafter in enumerate(self._drafters[number]):
-            tokens[:, j] = drafter.draw(prefix, coins[:, j])
-            prefix = prefix * vocab + tokens[:, j]
-        return tokens
+            columns.append(drafter.draw(prefixes[j], coins[j]))
+            prefixes.append(prefixes[j] * vocab + columns[j])
+        return torch.stack(columns, dim=1), prefixes
 
     def _coins(
         self, number: int, first_trial: int, trials: int, count: int, purpose: Purpose
-    ) -> NDArray[np.float64]:
+    ) -> torch.Tensor:
+        """[count, T] float64 in [0, 1)."""
         run = np.arange(first_trial, first_trial + trials)
-        return self.stream.uniform_run(run, np.array([number]), count, purpose)[:, 0]
+        coins = self.stream.uniform_run(run, np.array([number]), count, purpose)[:, 0]
+        return torch.from_numpy(coins).T.contiguous()
 
     def _batch(
         self,
@@ -118,31 +147,42 @@ class BlockBuilder:
         probs: torch.Tensor | None,
         drafts: list[IntArray],
     ) -> Batch:
-        requests, vocab = len(self.counts), self.case.vocab_size
-        per_copy = np.concatenate([[0], np.cumsum(self.counts)])
-        cumulative = np.arange(trials)[:, None] * per_copy[-1] + per_copy[None, 1:]
-        numbers = np.arange(first_trial, first_trial + trials)[:, None]
-        seeds = self.stream.bits64(numbers, np.arange(requests)[None], 0, Purpose.SEED)
         home = self.device
+        ids = drafts[0] if len(drafts) == 1 else np.concatenate(drafts, axis=1)
+        numbers = np.arange(first_trial, first_trial + trials)[:, None]
+        seeds = self.stream.bits64(numbers, np.arange(len(drafts))[None], 0, Purpose.SEED)
+        if self._constants is None or self._constants[0] != trials:
+            self._constants = trials, self._same_in_every_block(trials)
         return Batch(
-            target_logits=logits.reshape(-1, vocab).to(home),
-            draft_token_ids=torch.from_numpy(np.concatenate(drafts, axis=1)).reshape(-1).to(home),
-            draft_probs=None if probs is None else probs.reshape(-1, vocab).to(home),
-            cu_drafts=torch.from_numpy(np.concatenate([[0], cumulative.reshape(-1)])).to(
-                self.device
-            ),
-            temperature=self._per_request("temperature", torch.float32, trials),
-            top_k=self._per_request("top_k", torch.int64, trials),
-            top_p=self._per_request("top_p", torch.float32, trials),
-            min_p=self._per_request("min_p", torch.float32, trials),
+            target_logits=logits.to(home),
+            draft_token_ids=torch.from_numpy(ids).reshape(-1).to(home),
+            draft_probs=None if probs is None else probs.to(home),
             seeds=torch.from_numpy(seeds.reshape(-1)).to(home),
-            positions=(torch.arange(requests) * 5 + 11).repeat(trials).to(home),
             check_values=first_trial == 0,  # the same tables fill every block
+            **self._constants[1],
         )
 
-    def _per_request(self, name: str, dtype: torch.dtype, trials: int) -> torch.Tensor:
-        values = [getattr(request, name) for request in self.case.requests]
-        return torch.tensor(values, dtype=dtype).repeat(trials).to(self.device)
+    def _same_in_every_block(self, trials: int) -> dict[str, Any]:
+        """The fields that only depend on the number of trials.
+
+        A sampler that writes into them is found out at its first call, which is watched.
+        """
+        per_copy = np.cumsum(self.counts)
+        cumulative = np.arange(trials)[:, None] * per_copy[-1] + per_copy
+        fields = {
+            "cu_drafts": torch.from_numpy(np.concatenate([[0], cumulative.reshape(-1)])),
+            "positions": (torch.arange(len(self.counts)) * 6 + 12).repeat(trials),
+        }
+        kinds = {
+            "temperature": torch.float32,
+            "top_k": torch.int64,
+            "top_p": torch.float32,
+            "min_p": torch.float32,
+        }
+        for name, kind in kinds.items():
+            values = [getattr(request, name) for request in self.case.requests]
+            fields[name] = torch.tensor(values, dtype=kind).repeat(trials)
+        return {name: value.to(self.device) for name, value in fields.items()}
 
     def read(self, emission: Emission, block: Block) -> tuple[IntArray, IntArray]:
         """Accepted lengths [T, B] and tokens [T, B, max k + 1] of an emission.
@@ -206,17 +246,15 @@ class BlockBuilder:
 
     def _continue(self, out: IntArray, accepted: IntArray, number: int, first_trial: int) -> None:
         trials, limit = out.shape
-        coins = self._coins(number, first_trial, trials, limit, Purpose.COMPLETION)
-        prefix = np.zeros(trials, dtype=np.int64)
+        # The first token is always the sampler's own, so coin j - 1 completes position j.
+        coins = self._coins(number, first_trial, trials, limit - 1, Purpose.COMPLETION)
+        tokens, reached = torch.from_numpy(out), torch.from_numpy(accepted)
+        prefix = torch.zeros(trials, dtype=torch.int64)
         for j, completer in enumerate(self._completers[number]):
-            open_ = np.flatnonzero(accepted < j)
-            if open_.size:
-                out[open_, j] = completer.draw(prefix[open_], coins[open_, j])
-            prefix = prefix * self.case.vocab_size + out[:, j]
-
-
-def _rows(table: torch.Tensor, prefix: torch.Tensor) -> torch.Tensor:
-    return table if table.shape[0] == 1 else table[prefix]
+            open_ = torch.nonzero(reached < j).squeeze(1)
+            if open_.numel():
+                tokens[open_, j] = completer.draw(prefix[open_], coins[j - 1, open_])
+            prefix = prefix * self.case.vocab_size + tokens[:, j]
 
 
 def _with_placeholders(tokens: IntArray, slots: frozenset[int]) -> IntArray:

@@ -85,7 +85,7 @@ def batch(value: Batch, *, check_values: bool) -> None:
         f"an id in [0, {vocab}), or -1 for a slot that was never proposed",
     )
     if value.draft_probs is not None:
-        _tensor("draft_probs", value.draft_probs, (drafts, vocab), "[D, V]")
+        _tensor("draft_probs", value.draft_probs, (drafts, vocab), "[D, V]", *_MASS_TOLERANCE)
     _request_fields(value, requests)
     _one_device(value)
     if value.coins is not None:
@@ -169,7 +169,8 @@ def coins(value: Coins) -> None:
         _every("coins.final", (final >= 0) & (final < 1), final, "a number in [0, 1)")
     if value.noise is not None:
         noise = _tensor("coins.noise", value.noise, (None, None), "[B, V]")
-        _every("coins.noise", noise > 0, noise, "a positive unit exponential")
+        good = (noise > 0) & torch.isfinite(noise)
+        _every("coins.noise", good, noise, "a finite number > 0, a unit exponential")
 
 
 def _coins_fit(value: Coins, requests: int, drafts: int, vocab: int) -> None:

@@ -12,12 +12,23 @@ import functools
 import pytest
 from specverify.suites.declare import COUPLING, Suite, case, r
 
+from specverify.checks.layout_experiment import LayoutExperiment
+from specverify.checks.layout_properties import greedy_drafts_all_pass, greedy_layout
+
 _case = functools.partial(case, "acceptance", families=COUPLING)
 
 SUITE = Suite(
     "acceptance",
     "accept, recover, length and bonus tables of the declared rule; acceptance = 1 - TV(p, q)",
     (
+        LayoutExperiment(
+            suite="acceptance",
+            case="greedy-length",
+            layouts=greedy_layout,
+            holds=greedy_drafts_all_pass,
+            needs=("greedy",),
+            coupling=True,
+        ),
         _case("dense-V4-K2", 4, r(drafts=2), r(drafts=1, temperature=0.75)),
         _case("dense-V8-K3", 8, r(drafts=3)),
         _case("dense-V16-K4", 16, r(drafts=4)),

@@ -6,7 +6,7 @@ import pytest
 from specverify.suites.declare import Suite
 
 from specverify.checks.layout_experiment import LayoutExperiment
-from specverify.checks.layout_properties import any_layout, greedy_layout, greedy_requests_are_exact
+from specverify.checks.layout_properties import any_layout, greedy_layout, greedy_text_is_exact
 
 SUITE = Suite(
     "greedy",
@@ -16,14 +16,14 @@ SUITE = Suite(
             suite="greedy",
             case="all-greedy",
             layouts=greedy_layout,
-            holds=greedy_requests_are_exact,
+            holds=greedy_text_is_exact,
             needs=("greedy",),
         ),
         LayoutExperiment(
             suite="greedy",
             case="beside-random",
             layouts=any_layout,
-            holds=greedy_requests_are_exact,
+            holds=greedy_text_is_exact,
             needs=("greedy",),
         ),
     ),

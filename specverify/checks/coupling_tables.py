@@ -122,7 +122,8 @@ def _length(outcomes: Outcomes, *, number: int) -> IntArray:
 
 
 def _length_law(outcome: Law) -> FloatArray:
-    return outcome().length_law()
+    # With q = p a sum may pass 1 by an ulp.
+    return np.minimum(outcome().length_law(), 1.0)
 
 
 def _last(outcomes: Outcomes, *, number: int, j: int, vocab: int) -> IntArray:
@@ -139,7 +140,7 @@ def _passed(outcomes: Outcomes, *, number: int, j: int) -> IntArray:
 
 def _rate_law(outcome: Law, j: int) -> FloatArray:
     """[not accepted or not reached, accepted]; for j = 0 and dense q the second is 1 - TV(p, q)."""
-    accepted = float(outcome().accept_by_draft(j)[:, 1].sum())
+    accepted = min(1.0, float(outcome().accept_by_draft(j)[:, 1].sum()))
     return np.array([1.0 - accepted, accepted])
 
 

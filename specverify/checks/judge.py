@@ -8,13 +8,8 @@ from specverify import evidence
 from specverify.cases import FloatArray
 from specverify.checks.experiment import Settings
 from specverify.checks.tables import Table
-from specverify.checks.verdict import Cell, Status, Verdict
+from specverify.checks.verdict import Cell, Family, Status, Verdict
 from specverify.trials import IntArray
-
-
-def live_cells(law: FloatArray, trials: int) -> int:
-    """Cells of positive probability after pooling at this many trials."""
-    return int(evidence.pool(law, trials).p.shape[0])
 
 
 def judge_table(
@@ -29,10 +24,11 @@ def judge_table(
 ) -> Verdict:
     """Test the counts of one table against its law.
 
-    The decision is Cressie-Read on pooled cells; the total variation and its certificate stand
-    beside it.  Tables of two cells are decided by the exact
-    binomial.  The requested deviation is the run's, or what the planned number of trials detects
-    in a table of this size, whichever is larger; it never depends on how many trials were run.
+    The decision is Cressie-Read on pooled cells, for tables of two cells the exact binomial; the
+    total variation and its certificate stand beside it.  Pairs are tested for independence with
+    the margins that were seen, so that a wrong margin is not called dependence.  The requested
+    deviation is the run's, or what the planned number of trials detects in a table of this size,
+    whichever is larger; it never depends on how many trials were run.
 
     Args:
         table: what was counted, and its law.
@@ -45,9 +41,9 @@ def judge_table(
     """
     law = table.law()
     total = int(counts.sum())
-    found = _test(counts, law, settings)
+    found = _test(table, counts, law, settings)
     certificate = evidence.certificate(counts, law, settings.confidence)
-    promised = max(requested_tv, _detectable(law, planned, settings))
+    promised = max(requested_tv, _detectable(table, law, planned, settings))
     reached = found.detectable_tv <= promised * (1 + 1e-9)
     status = Status.FAIL if found.rejected else Status.PASS if reached else Status.INCONCLUSIVE
     return Verdict(
@@ -56,7 +52,7 @@ def judge_table(
         check=f"{table.family}/{table.name}",
         family=table.family,
         status=status,
-        reason=_reason(found, certificate, status, promised),
+        reason=_reason(table.family, found, certificate, status, promised),
         trials=total,
         statistic=found.statistic,
         value=found.value,
@@ -75,8 +71,13 @@ def judge_table(
     )
 
 
-def _test(counts: IntArray, law: FloatArray, settings: Settings) -> evidence.Evidence:
-    """Cressie-Read; for two cells the exact binomial, which needs no large expectations."""
+def _test(table: Table, counts: IntArray, law: FloatArray, settings: Settings) -> evidence.Evidence:
+    """Cressie-Read; for two cells the exact binomial; for pairs the test of independence."""
+    if table.family is Family.INDEPENDENCE:
+        rows, columns = _margins(table, law)
+        return evidence.independence(
+            counts.reshape(table.shape), rows, columns, alpha=settings.alpha, power=settings.power
+        )
     if law.shape[0] == 2:
         total = int(counts.sum())
         return evidence.binomial_test(
@@ -85,18 +86,26 @@ def _test(counts: IntArray, law: FloatArray, settings: Settings) -> evidence.Evi
     return evidence.cressie_read(counts, law, alpha=settings.alpha, power=settings.power)
 
 
-def _detectable(law: FloatArray, trials: int, settings: Settings) -> float:
+def _margins(table: Table, law: FloatArray) -> tuple[FloatArray, FloatArray]:
+    pairs = law.reshape(table.shape)
+    return pairs.sum(axis=1), pairs.sum(axis=0)
+
+
+def _detectable(table: Table, law: FloatArray, trials: int, settings: Settings) -> float:
+    if table.family is Family.INDEPENDENCE:
+        return evidence.independence_detectable(
+            *_margins(table, law), trials, alpha=settings.alpha, power=settings.power
+        )
     if law.shape[0] == 2:
         return evidence.binomial_detectable(
             float(law[1]), trials, alpha=settings.alpha, power=settings.power
         )
-    cells = live_cells(law, trials)
-    if cells == 1:
-        return 0.0
-    return evidence.detectable_tv(cells, trials, settings.alpha, settings.power)
+    pooling = evidence.pool(law, trials)
+    return evidence.pooled_detectable_tv(pooling, trials, settings.alpha, settings.power)
 
 
 def _reason(
+    family: Family,
     found: evidence.Evidence,
     certificate: evidence.Certificate,
     status: Status,
@@ -104,6 +113,8 @@ def _reason(
 ) -> str:
     if found.zero_hits:
         return f"{found.zero_hits} of {found.trials} trials fell where the law has probability 0"
+    if status is Status.FAIL and family is Family.INDEPENDENCE:
+        return f"{found.trials} pairs are not independent: p = {found.p_value:.2g}"
     if status is Status.FAIL:
         return (
             f"{found.trials} trials do not follow the law: p = {found.p_value:.2g}, "
@@ -114,8 +125,10 @@ def _reason(
             f"{found.trials} trials catch TV {found.detectable_tv:.3g}; "
             f"TV {promised:.3g} was asked for"
         )
+    merged = f" between pooled cells ({found.merged_mass:.0%} of the mass is merged)"
     return (
-        f"{found.trials} trials follow the law; TV {found.detectable_tv:.3g} would have been caught"
+        f"{found.trials} trials follow the law; TV {found.detectable_tv:.3g}"
+        f"{merged if found.merged_mass >= 0.005 else ''} would have been caught"
     )
 
 

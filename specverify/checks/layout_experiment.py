@@ -36,6 +36,7 @@ class LayoutExperiment:
         layouts: the strategy for a subject's capabilities.
         holds: the property; returns what violates it.
         needs: names of capabilities without which the question makes no sense.
+        coupling: whether the property is one of the acceptance rule and not of the text.
         copies: how often each layout is repeated in a call, with seeds of its own.
     """
 
@@ -45,11 +46,14 @@ class LayoutExperiment:
     holds: Property
     needs: tuple[str, ...] = ()
     copies: int = 1
+    coupling: bool = False
 
     def plan(self, capabilities: Capabilities) -> Plan:
         """No statistical test; or why this subject cannot be asked."""
         missing = [name for name in self.needs if not getattr(capabilities, name)]
         reason = f"the sampler does not declare {' and '.join(missing)}" if missing else None
+        if reason is None and self.coupling and capabilities.acceptance == "undeclared":
+            reason = "the sampler declares no acceptance rule"
         return Plan(0, reason)
 
     def run(
@@ -122,6 +126,10 @@ class _Search:
             search()
         except _ViolatedError:
             return self.failure
+        except hypothesis.errors.Flaky:
+            if self.failure is None:
+                raise
+            return f"{self.failure}\nasked again, the sampler answered otherwise: it keeps a state"
         return None
 
     def _example(self, batch: Batch) -> None:

@@ -45,10 +45,17 @@ def anything(_batch: Batch, _emission: Emission, _capabilities: Capabilities) ->
     return []
 
 
-def greedy_requests_are_exact(
+def greedy_text_is_exact(
     batch: Batch, emission: Emission, _capabilities: Capabilities
 ) -> list[Violation]:
-    """Requests at temperature 0 emit what the reference emits, up to ties of the argmax."""
+    """Requests at temperature 0 emit maxima of their rows and nothing else, ties included."""
+    return greedy_violations(batch, emission, text_only=True)
+
+
+def greedy_drafts_all_pass(
+    batch: Batch, emission: Emission, _capabilities: Capabilities
+) -> list[Violation]:
+    """At temperature 0, also: verification goes on while the drafts are right."""
     return greedy_violations(batch, emission)
 
 

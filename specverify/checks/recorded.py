@@ -74,10 +74,13 @@ def _request(rows: RecordedRows, step: int, length: int) -> TableRequest:
     ids = rows.draft_token_ids[first : first + length]
     one_hot = torch.nn.functional.one_hot(ids.clamp(min=0), rows.vocab_size).float()
     shown = rows.draft_probs
+    if shown is not None:  # the row of a placeholder may hold anything: nobody reads it
+        proposed = (ids != PLACEHOLDER)[:, None]
+        shown = torch.where(proposed, shown[first : first + length].float(), one_hot)
     return TableRequest(
         target=_rows(rows.target_logits[row : row + length + 1]),
         draft=_rows(one_hot),
-        shown=None if shown is None else _rows(shown[first : first + length].float()),
+        shown=None if shown is None else _rows(shown),
         temperature=float(rows.temperature[step]),
         top_k=int(rows.top_k[step]),
         top_p=float(rows.top_p[step]),

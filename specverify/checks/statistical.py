@@ -83,11 +83,11 @@ class StatisticalExperiment:
             entries = counts[table.name]
             verdict = judge_table(
                 table, entries, suite=self.suite, case=self.case, settings=settings,
-                planned=int(np.ceil(planned * entries.sum() / trials)),
+                planned=int(np.ceil(planned * max(1, entries.sum()) / trials)),
                 requested_tv=requested,
             )  # fmt: skip
             verdicts.append(dataclasses.replace(verdict, seconds=seconds))
-        return verdicts
+        return void_if_dependent(verdicts)
 
     def _verdict(self, check: str, status: Status, reason: str) -> Verdict:
         return Verdict(
@@ -98,6 +98,25 @@ class StatisticalExperiment:
             status=status,
             reason=reason,
         )
+
+
+def void_if_dependent(verdicts: list[Verdict]) -> list[Verdict]:
+    """Withdraw passes where independence failed: with reused randomness no other p-value holds."""
+    reused = [
+        verdict.check
+        for verdict in verdicts
+        if verdict.family is Family.INDEPENDENCE and verdict.status is Status.FAIL
+    ]
+    if not reused:
+        return verdicts
+    return [
+        dataclasses.replace(
+            verdict, status=Status.INCONCLUSIVE, reason=f"void: randomness is reused ({reused[0]})"
+        )
+        if verdict.status is Status.PASS and verdict.family is not Family.INDEPENDENCE
+        else verdict
+        for verdict in verdicts
+    ]
 
 
 def budget(settings: Settings, requested_tv: float) -> tuple[int, int]:

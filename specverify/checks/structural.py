@@ -115,7 +115,9 @@ def support_violations(
     ]
 
 
-def greedy_violations(batch: Batch, emission: Emission, limit: int = 5) -> list[Violation]:
+def greedy_violations(
+    batch: Batch, emission: Emission, limit: int = 5, *, text_only: bool = False
+) -> list[Violation]:
     """Compare the requests at temperature 0 with greedy verification, token for token.
 
     Every emitted token must be a maximum of its target row, and verification must not stop at a
@@ -130,6 +132,7 @@ def greedy_violations(batch: Batch, emission: Emission, limit: int = 5) -> list[
         batch: what the sampler was given.
         emission: what it returned.
         limit: the most violations to return.
+        text_only: let verification stop early: the text is right, only shorter than it could be.
 
     Returns:
         The violations by request and position; empty if there are none.
@@ -144,7 +147,9 @@ def greedy_violations(batch: Batch, emission: Emission, limit: int = 5) -> list[
     readable &= greedy[:, None]
     maxima = batch.target_logits.amax(dim=1)
     not_maximal = readable & (batch.target_logits[rows, tokens] != maxima[rows])
-    bad = not_maximal | (readable & _stops_at_its_own_draft(batch, emission))
+    bad = not_maximal
+    if not text_only:
+        bad = bad | (readable & _stops_at_its_own_draft(batch, emission))
     return [
         Violation(request, position, _greedy_message(batch, emission, request, position))
         for request, position in _places(bad, limit)

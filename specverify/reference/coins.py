@@ -24,8 +24,10 @@ def coins_of(batch: Batch) -> Coins:
         accept = torch.zeros(0, dtype=torch.float64)
     else:
         grid = torch.from_numpy(request_uniform_run(seeds, positions, width, Purpose.ACCEPT))
-        counts = batch.draft_counts.cpu()
-        accept = grid[torch.arange(width) < counts[:, None]]
+        if grid.numel() == batch.num_drafts:  # no ragged request
+            accept = grid
+        else:
+            accept = grid[torch.arange(width) < batch.draft_counts.cpu()[:, None]]
     return Coins(
         accept=accept.reshape(-1).to(batch.device),
         final=torch.from_numpy(final).to(batch.device),
