@@ -13,7 +13,7 @@ import enum
 from collections.abc import Iterable
 
 from specverify.checks.verdict import Verdict
-from specverify.results import CellRecord, Outcome, VerdictRecord
+from specverify.results import CellRecord, LookRecord, Outcome, VerdictRecord
 
 _ROUNDING = 1e-9
 
@@ -50,7 +50,7 @@ def record(verdict: Verdict) -> VerdictRecord:
     fields = {
         field.name: getattr(verdict, field.name)
         for field in dataclasses.fields(verdict)
-        if field.name not in ("status", "family", "worst")
+        if field.name not in ("status", "family", "worst", "looks")
     }
     return VerdictRecord(
         **fields,
@@ -60,6 +60,7 @@ def record(verdict: Verdict) -> VerdictRecord:
             CellRecord(label=cell.label, observed=cell.observed, expected=cell.expected)
             for cell in verdict.worst
         ),
+        looks=tuple(LookRecord(**dataclasses.asdict(look)) for look in verdict.looks),
     )
 
 

@@ -61,6 +61,21 @@ class CellRecord(_Record):
     """Trials that the law puts into the cell."""
 
 
+class LookRecord(_Record):
+    """What a check that may stop early knew after some of its trials."""
+
+    trials: int
+    """Trials so far."""
+    log_e: float | None = None
+    """Natural logarithm of the e-process."""
+    rejects_at: float | None = None
+    """Value of ``log_e`` that rejects: ln(1 / alpha), alpha being what looking may spend."""
+    tv_observed: float | None = None
+    """Plug-in total variation so far."""
+    tv_certified: float | None = None
+    """Upper bound on the true total variation so far."""
+
+
 class VerdictRecord(_Record):
     """The answer of one check on one case."""
 
@@ -106,6 +121,8 @@ class VerdictRecord(_Record):
     """Position in the request that the check looks at, if it looks at one."""
     worst: tuple[CellRecord, ...] = ()
     """The cells that deviate most."""
+    looks: tuple[LookRecord, ...] = ()
+    """Each look at the data, in order of trials; empty for a check that looks once."""
     seconds: float = 0.0
     """Wall time."""
     replay: str | None = None

@@ -13,6 +13,7 @@ import numpy as np
 
 from specverify import laws
 from specverify.cases import Case, FloatArray, TableRequest
+from specverify.checks import suspicion
 from specverify.checks.tables import JOINT_CELLS, Table
 from specverify.checks.verdict import Family
 from specverify.contract import AcceptanceRule
@@ -50,7 +51,7 @@ def _request_tables(
         request=number,
     )
     for j in range(request.num_drafts + 1):
-        yield _last_token(number, request, j, vocab, outcome)
+        yield _last_token(number, request, j, vocab, convention, outcome)
         if j < request.num_drafts and j not in request.placeholders:
             yield from _draft_tables(number, j, vocab, outcome)
 
@@ -64,7 +65,9 @@ def _outcome_law(request: TableRequest, *, convention: str, one_hot: bool) -> la
     )
 
 
-def _last_token(number: int, request: TableRequest, j: int, vocab: int, outcome: Law) -> Table:
+def _last_token(
+    number: int, request: TableRequest, j: int, vocab: int, convention: str, outcome: Law
+) -> Table:
     """The recovered token after j accepted drafts, or the bonus."""
     kind = "bonus" if j == request.num_drafts else f"last token after {j} accepted"
     return Table(
@@ -75,6 +78,7 @@ def _last_token(number: int, request: TableRequest, j: int, vocab: int, outcome:
         index=functools.partial(_last, number=number, j=j, vocab=vocab),
         law=functools.partial(_last_law, outcome, j),
         axes=("token",),
+        suspects=functools.partial(suspicion.of_last_token, request, j, convention),
         request=number,
         position=j,
     )

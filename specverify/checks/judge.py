@@ -2,27 +2,53 @@
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Sequence
+
 import numpy as np
 
 from specverify import evidence
 from specverify.cases import FloatArray
 from specverify.checks.experiment import Settings
 from specverify.checks.tables import Table
-from specverify.checks.verdict import Cell, Family, Status, Verdict
+from specverify.checks.verdict import Cell, Family, Look, Status, Verdict
+from specverify.checks.watch import LOOKING_SHARE, Alarm, TableWatch, margins
 from specverify.trials import IntArray
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Question:
+    """What every table of a case has in common.
+
+    Attributes:
+        suite: where the check belongs.
+        case: likewise.
+        settings: alpha share, power and confidence.
+        planned: trials that the requested deviation needs.
+        trials: trials that were run.
+        requested_tv: the run's requested deviation.
+    """
+
+    suite: str
+    case: str
+    settings: Settings
+    planned: int
+    trials: int
+    requested_tv: float
+
+    def entries(self, total: int) -> int:
+        """Entries that the planned trials would put into a table that now holds ``total``."""
+        return -(-self.planned * max(total, 1) // self.trials)
+
+
+SMALL_TABLE = 6
+"""Tables up to this size are shown whole; of larger ones that pass, no cell is worth a look."""
+
+
 def judge_table(
-    table: Table,
-    counts: IntArray,
-    *,
-    suite: str,
-    case: str,
-    settings: Settings,
-    planned: int,
-    requested_tv: float,
+    table: Table, counts: IntArray, question: Question, looks: Sequence[Look] = ()
 ) -> Verdict:
-    """Test the counts of one table against its law.
+    """Test the counts of one table at the full budget.
 
     The decision is Cressie-Read on pooled cells, for tables of two cells the exact binomial; the
     total variation and its certificate stand beside it.  Pairs are tested for independence with
@@ -33,81 +59,119 @@ def judge_table(
     Args:
         table: what was counted, and its law.
         counts: [cells] int64.
-        suite: where the check belongs.
-        case: likewise.
-        settings: alpha share, power and confidence.
-        planned: entries that the full budget would have put into this table.
-        requested_tv: the run's requested deviation.
+        question: the rest.
+        looks: what was known on the way; kept if the table fails.
     """
+    settings = question.settings
+    alpha = settings.alpha * (1 - LOOKING_SHARE)
     law = table.law()
-    total = int(counts.sum())
-    found = _test(table, counts, law, settings)
-    certificate = evidence.certificate(counts, law, settings.confidence)
-    promised = max(requested_tv, _detectable(table, law, planned, settings))
+    found = _test(table, counts, law, alpha, settings.power)
+    planned = question.entries(int(counts.sum()))
+    promised = max(question.requested_tv, _detectable(table, law, planned, alpha, settings.power))
     reached = found.detectable_tv <= promised * (1 + 1e-9)
     status = Status.FAIL if found.rejected else Status.PASS if reached else Status.INCONCLUSIVE
-    return Verdict(
-        suite=suite,
-        case=case,
-        check=f"{table.family}/{table.name}",
-        family=table.family,
+    base = _base(table, counts, question)
+    failed = status is Status.FAIL
+    return dataclasses.replace(
+        base,
         status=status,
-        reason=_reason(table.family, found, certificate, status, promised),
-        trials=total,
+        reason=_reason(table.family, found, base.tv_observed or 0.0, status, promised),
         statistic=found.statistic,
         value=found.value,
         p_value=found.p_value,
-        alpha=settings.alpha,
-        power=settings.power,
         cells=found.cells,
         tv_requested=promised,
         tv_detectable=found.detectable_tv,
+        worst=_worst(table, counts, law) if failed or law.shape[0] <= SMALL_TABLE else (),
+        looks=tuple(looks) if failed else (),
+    )
+
+
+def judge_early(watch: TableWatch, question: Question) -> Verdict:
+    """The verdict of a table when a case stopped before its full budget."""
+    table, counts = watch.table, watch.counts
+    base = _base(table, counts, question)
+    if watch.alarm is None:
+        return dataclasses.replace(
+            base,
+            status=Status.INCONCLUSIVE,
+            reason=f"stopped after {question.trials} trials: another check of this case failed",
+        )
+    total = int(counts.sum())
+    return dataclasses.replace(
+        base,
+        status=Status.FAIL,
+        reason=_alarm_reason(watch.alarm, total, question.entries(total)),
+        statistic=watch.alarm.statistic,
+        value=watch.alarm.value,
+        p_value=watch.alarm.p_value,
+        tv_requested=question.requested_tv,
+        worst=_worst(table, counts, watch.law),
+        looks=tuple(watch.looks),
+    )
+
+
+def _base(table: Table, counts: IntArray, question: Question) -> Verdict:
+    """What a verdict on a table holds whatever it comes to."""
+    certificate = evidence.certificate(counts, table.law(), question.settings.confidence)
+    return Verdict(
+        suite=question.suite,
+        case=question.case,
+        check=f"{table.family}/{table.name}",
+        family=table.family,
+        status=Status.INCONCLUSIVE,
+        reason="",
+        trials=int(counts.sum()),
+        alpha=question.settings.alpha,
+        power=question.settings.power,
         tv_observed=certificate.tv_observed,
         tv_certified=certificate.tv_upper,
         confidence=certificate.confidence,
         request=table.request,
         position=table.position,
-        worst=_worst(table, counts, law, total) if status is Status.FAIL else (),
     )
 
 
-def _test(table: Table, counts: IntArray, law: FloatArray, settings: Settings) -> evidence.Evidence:
+def _test(
+    table: Table, counts: IntArray, law: FloatArray, alpha: float, power: float
+) -> evidence.Evidence:
     """Cressie-Read; for two cells the exact binomial; for pairs the test of independence."""
     if table.family is Family.INDEPENDENCE:
-        rows, columns = _margins(table, law)
+        rows, columns = margins(table, law)
         return evidence.independence(
-            counts.reshape(table.shape), rows, columns, alpha=settings.alpha, power=settings.power
+            counts.reshape(table.shape), rows, columns, alpha=alpha, power=power
         )
     if law.shape[0] == 2:
         total = int(counts.sum())
         return evidence.binomial_test(
-            int(counts[1]), total, float(law[1]), alpha=settings.alpha, power=settings.power
+            int(counts[1]), total, float(law[1]), alpha=alpha, power=power
         )
-    return evidence.cressie_read(counts, law, alpha=settings.alpha, power=settings.power)
+    return evidence.cressie_read(counts, law, alpha=alpha, power=power)
 
 
-def _margins(table: Table, law: FloatArray) -> tuple[FloatArray, FloatArray]:
-    pairs = law.reshape(table.shape)
-    return pairs.sum(axis=1), pairs.sum(axis=0)
-
-
-def _detectable(table: Table, law: FloatArray, trials: int, settings: Settings) -> float:
+def _detectable(table: Table, law: FloatArray, trials: int, alpha: float, power: float) -> float:
     if table.family is Family.INDEPENDENCE:
         return evidence.independence_detectable(
-            *_margins(table, law), trials, alpha=settings.alpha, power=settings.power
+            *margins(table, law), trials, alpha=alpha, power=power
         )
     if law.shape[0] == 2:
-        return evidence.binomial_detectable(
-            float(law[1]), trials, alpha=settings.alpha, power=settings.power
-        )
-    pooling = evidence.pool(law, trials)
-    return evidence.pooled_detectable_tv(pooling, trials, settings.alpha, settings.power)
+        return evidence.binomial_detectable(float(law[1]), trials, alpha=alpha, power=power)
+    return evidence.pooled_detectable_tv(evidence.pool(law, trials), trials, alpha, power)
+
+
+def _alarm_reason(alarm: Alarm, total: int, planned: int) -> str:
+    budget = f"alarm at {total} trials (the fixed test runs {planned})"
+    cause = f"; likely cause: {alarm.cause}" if alarm.cause else ""
+    if alarm.zero_hits:
+        return f"{alarm.zero_hits} trials fell where the law has probability 0: {budget}{cause}"
+    kind = "pairs are not independent" if "independence" in alarm.statistic else "law rejected"
+    return f"{kind}, p = {alarm.p_value:.2g}: {budget}{cause}"
 
 
 def _reason(
     family: Family,
     found: evidence.Evidence,
-    certificate: evidence.Certificate,
+    observed: float,
     status: Status,
     promised: float,
 ) -> str:
@@ -118,7 +182,7 @@ def _reason(
     if status is Status.FAIL:
         return (
             f"{found.trials} trials do not follow the law: p = {found.p_value:.2g}, "
-            f"TV about {certificate.tv_observed:.3g}"
+            f"TV about {observed:.3g}"
         )
     if status is Status.INCONCLUSIVE:
         return (
@@ -132,7 +196,7 @@ def _reason(
     )
 
 
-def _worst(table: Table, counts: IntArray, law: FloatArray, total: int) -> tuple[Cell, ...]:
+def _worst(table: Table, counts: IntArray, law: FloatArray) -> tuple[Cell, ...]:
     cells = evidence.worst_cells(counts, law)
-    expected = np.asarray(law) * total
+    expected = np.asarray(law) * int(counts.sum())
     return tuple(Cell(table.label(int(c)), int(counts[c]), float(expected[c])) for c in cells)

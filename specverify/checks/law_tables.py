@@ -14,6 +14,7 @@ import numpy as np
 
 from specverify import laws
 from specverify.cases import Case, FloatArray, TableRequest
+from specverify.checks import suspicion
 from specverify.checks.tables import JOINT_CELLS, Table
 from specverify.checks.verdict import Family
 from specverify.trials import IntArray, Outcomes
@@ -26,12 +27,12 @@ def law_tables(case: Case, convention: str) -> list[Table]:
     return [
         table
         for number, request in enumerate(case.requests)
-        for table in _request_tables(number, request, case.vocab_size, convention)
+        for table in _request_tables(number, request, case.vocab_size, convention, case.dense)
     ]
 
 
 def _request_tables(
-    number: int, request: TableRequest, vocab: int, convention: str
+    number: int, request: TableRequest, vocab: int, convention: str, dense: bool
 ) -> Iterator[Table]:
     target: Tables = functools.cache(functools.partial(request.target_tables, convention))
     length = request.num_drafts + 1
@@ -45,6 +46,7 @@ def _request_tables(
             index=functools.partial(_tokens, number=number, first=j, count=1, base=vocab),
             law=functools.partial(_marginal, target, j),
             axes=("token",),
+            suspects=functools.partial(suspicion.of_token, request, j, dense),
             horizon=j + 1,
             request=number,
             position=j,

@@ -76,7 +76,7 @@ def _request(rows: RecordedRows, step: int, length: int) -> TableRequest:
     shown = rows.draft_probs
     if shown is not None:  # the row of a placeholder may hold anything: nobody reads it
         proposed = (ids != PLACEHOLDER)[:, None]
-        shown = torch.where(proposed, shown[first : first + length].float(), one_hot)
+        shown = torch.where(proposed, shown[first : first + length], one_hot.to(shown.dtype))
     return TableRequest(
         target=_rows(rows.target_logits[row : row + length + 1]),
         draft=_rows(one_hot),

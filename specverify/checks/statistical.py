@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Callable
-
-import numpy as np
+from collections.abc import Callable, Sequence
 
 from specverify import evidence
 from specverify.cases import Case
 from specverify.checks.experiment import Plan, Progress, Settings
-from specverify.checks.judge import judge_table
+from specverify.checks.judge import Question, judge_early, judge_table
 from specverify.checks.tables import Table, tables_of
 from specverify.checks.verdict import Family, Status, Verdict
+from specverify.checks.watch import LOOKING_SHARE, TableWatch, schedule
 from specverify.contract import Capabilities, Guarantee
 from specverify.faults import SamplerFault
 from specverify.subjects import Subject
-from specverify.trials import run_trials
+from specverify.trials import block_size, run_trials
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -71,23 +70,27 @@ class StatisticalExperiment:
         requested = self.requested_tv(settings, capabilities)
         planned, trials = budget(settings, requested)
         try:
-            counts = run_trials(
-                subject, case, tables, root_seed=settings.root_seed, trials=trials,
-                device=settings.device, progress=progress,
-            )  # fmt: skip
+            watches, done = watch_trials(subject, case, tables, settings, trials, progress)
         except SamplerFault as fault:
             return [self._verdict("contract", Status.FAIL, str(fault))]
+        question = Question(
+            suite=self.suite,
+            case=self.case,
+            settings=settings,
+            planned=planned,
+            trials=done,
+            requested_tv=requested,
+        )
+        verdicts = [
+            judge_table(watch.table, watch.counts, question, watch.looks)
+            if watch.alarm is None and done == trials
+            else judge_early(watch, question)
+            for watch in watches
+        ]
         seconds = (time.perf_counter() - started) / len(tables)
-        verdicts = []
-        for table in tables:
-            entries = counts[table.name]
-            verdict = judge_table(
-                table, entries, suite=self.suite, case=self.case, settings=settings,
-                planned=int(np.ceil(planned * max(1, entries.sum()) / trials)),
-                requested_tv=requested,
-            )  # fmt: skip
-            verdicts.append(dataclasses.replace(verdict, seconds=seconds))
-        return void_if_dependent(verdicts)
+        return void_if_dependent(
+            [dataclasses.replace(verdict, seconds=seconds) for verdict in verdicts]
+        )
 
     def _verdict(self, check: str, status: Status, reason: str) -> Verdict:
         return Verdict(
@@ -98,6 +101,53 @@ class StatisticalExperiment:
             status=status,
             reason=reason,
         )
+
+
+def watch_trials(
+    subject: Subject,
+    case: Case,
+    tables: Sequence[Table],
+    settings: Settings,
+    trials: int,
+    progress: Progress | None,
+) -> tuple[list[TableWatch], int]:
+    """Run trials, looking at growing numbers of them, until a table is rejected or all are done.
+
+    Returns:
+        the watches with their counts, and the trials that were run.
+
+    Raises:
+        SamplerFault: as :func:`~specverify.trials.run_trials`.
+    """
+    # With seeds of their own, requests may be cut into calls anywhere.
+    step = 2 if subject.capabilities.per_request_seeds else block_size(case)
+    looks = schedule(trials, step)
+    watches = [TableWatch(table, settings, len(looks) - 1) for table in tables]
+    done = 0
+    for look in looks:
+        counts = run_trials(
+            subject,
+            case,
+            tables,
+            root_seed=settings.root_seed,
+            trials=look - done,
+            first_trial=done,
+            device=settings.device,
+            progress=_shifted(progress, done, trials),
+        )
+        done = look
+        for watch in watches:
+            watch.look(counts[watch.table.name], last=done == trials)
+        if any(watch.alarm is not None for watch in watches):
+            break
+    return watches, done
+
+
+def _shifted(progress: Progress | None, done: int, trials: int) -> Progress | None:
+    """The progress of one stretch of trials, told as part of the whole."""
+    if progress is None:
+        return None
+    return lambda now, _planned: progress(done + now, trials)
 
 
 def void_if_dependent(verdicts: list[Verdict]) -> list[Verdict]:
@@ -122,7 +172,10 @@ def void_if_dependent(verdicts: list[Verdict]) -> list[Verdict]:
 def budget(settings: Settings, requested_tv: float) -> tuple[int, int]:
     """Trials that the requested deviation needs, and trials that will be run (fewer if capped)."""
     needed = evidence.trials_needed(
-        settings.profile.tv_cells, requested_tv, settings.alpha, settings.power
+        settings.profile.tv_cells,
+        requested_tv,
+        settings.alpha * (1 - LOOKING_SHARE),
+        settings.power,
     )
     needed += needed % 2
     if settings.trials is not None:

@@ -17,6 +17,7 @@ import numpy as np
 from specverify.cases import Case, FloatArray
 from specverify.checks.verdict import Family
 from specverify.contract import AcceptanceRule, Capabilities
+from specverify.evidence import Suspect
 from specverify.trials import IntArray, Outcomes
 
 JOINT_CELLS = 4096
@@ -36,6 +37,7 @@ class Table:
         index: cell of every trial (pairs of trials: of every pair).
         law: [cells] float64, computed when asked for.
         axes: what each axis of ``shape`` holds, for labels.
+        suspects: the directed bets, from the law.
         request, position: where it looks.
     """
 
@@ -47,6 +49,7 @@ class Table:
     axes: tuple[str, ...]
     rest: bool = False
     horizon: int = 0
+    suspects: Callable[[FloatArray], list[Suspect]] | None = None
     request: int | None = None
     position: int | None = None
 

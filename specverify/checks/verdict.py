@@ -43,6 +43,26 @@ class Cell:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class Look:
+    """What a check that may stop early knew after some of its trials.
+
+    Attributes:
+        trials: trials so far.
+        log_e: natural logarithm of the e-process.
+        rejects_at: value of ``log_e`` that rejects: ln(1 / alpha), alpha being what looking may
+            spend.
+        tv_observed: plug-in total variation so far.
+        tv_certified: upper bound on the true total variation so far.
+    """
+
+    trials: int
+    log_e: float | None = None
+    rejects_at: float | None = None
+    tv_observed: float | None = None
+    tv_certified: float | None = None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Verdict:
     """The answer of one check on one case.
 
@@ -63,6 +83,7 @@ class Verdict:
         confidence: of ``tv_certified``.
         request, position: where in the batch, if the check looks at one place.
         worst: the cells that deviate most.
+        looks: each look at the data, in order of trials; empty for a check that looks once.
         seconds: wall time.
         replay: token that reruns this check alone.
     """
@@ -88,6 +109,7 @@ class Verdict:
     request: int | None = None
     position: int | None = None
     worst: tuple[Cell, ...] = ()
+    looks: tuple[Look, ...] = ()
     seconds: float = 0.0
     replay: str | None = None
 

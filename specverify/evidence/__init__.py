@@ -11,6 +11,7 @@ from specverify.evidence.binomial import (
     clopper_pearson,
 )
 from specverify.evidence.contingency import independence, independence_detectable
+from specverify.evidence.eprocess import AnytimeEvidence, SequentialTest
 from specverify.evidence.goodness_of_fit import cressie_read, pearson
 from specverify.evidence.pooling import Pooling, pool
 from specverify.evidence.power import (
@@ -21,6 +22,7 @@ from specverify.evidence.power import (
 )
 from specverify.evidence.records import Certificate, Evidence
 from specverify.evidence.residuals import worst_cells
+from specverify.evidence.suspects import Suspect, leaks, temperatures, thin_tails
 from specverify.evidence.total_variation import (
     certificate,
     expected_tv,
@@ -31,9 +33,12 @@ from specverify.evidence.total_variation import (
 )
 
 __all__ = [
+    "AnytimeEvidence",
     "Certificate",
     "Evidence",
     "Pooling",
+    "SequentialTest",
+    "Suspect",
     "binomial_detectable",
     "binomial_test",
     "binomial_trials_needed",
@@ -44,9 +49,12 @@ __all__ = [
     "expected_tv",
     "independence",
     "independence_detectable",
+    "leaks",
     "pearson",
     "pool",
     "pooled_detectable_tv",
+    "temperatures",
+    "thin_tails",
     "trials_needed",
     "trials_needed_for_law",
     "tv_detectable",

@@ -1,0 +1,160 @@
+"""Looking while trials come in: a broken sampler is rejected in a fraction of the budget.
+
+Half of a test's share of alpha pays for looking, half for the test at the full budget.  Tables with
+a law are watched by the composite e-process, which may be looked at as often as one likes (Ville's
+inequality); pairs by the test of independence, whose looks share their half.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from specverify import evidence
+from specverify.cases import FloatArray
+from specverify.checks.experiment import Settings
+from specverify.checks.tables import Table
+from specverify.checks.verdict import Family, Look
+from specverify.trials import IntArray
+
+GROWTH = 1.5
+"""Ratio of the trials at one look and the look before."""
+FIRST_LOOK = 1_000
+LOOKING_SHARE = 0.5
+"""Share of a test's alpha that is spent on looking early."""
+
+
+def schedule(trials: int, block: int) -> list[int]:
+    """Trials at each look: whole blocks, growing geometrically, the last one the full budget.
+
+    Args:
+        trials: the full budget.
+        block: trials in one call of the subject.
+    """
+    looks = {trials}
+    at = float(trials)
+    while (at := at / GROWTH) >= min(FIRST_LOOK, trials / GROWTH):
+        looks.add(min(trials, max(1, round(at / block)) * block))
+    return sorted(looks)
+
+
+@dataclasses.dataclass(frozen=True)
+class Alarm:
+    """Why a table was rejected before the full budget."""
+
+    statistic: str
+    value: float
+    p_value: float
+    zero_hits: int
+    cause: str | None
+
+
+class TableWatch:
+    """One table under watch.
+
+    Args:
+        table: with its law.
+        settings: of the run; ``alpha`` is the share of this test.
+        looks: how many there will be before the full budget.
+    """
+
+    def __init__(self, table: Table, settings: Settings, looks: int) -> None:
+        self.table = table
+        self.law = table.law()
+        self.counts = np.zeros(table.cells, dtype=np.int64)
+        self.alarm: Alarm | None = None
+        self.looks: list[Look] = []
+        self._settings = settings
+        self._alpha = settings.alpha * LOOKING_SHARE
+        self._looks = max(looks, 1)
+        self._suspects = table.suspects(self.law) if table.suspects is not None else []
+        self._process = self._make_process()
+
+    def _make_process(self) -> evidence.SequentialTest | None:
+        if self.table.family is Family.INDEPENDENCE:
+            return None
+        return evidence.SequentialTest(self.law, alpha=self._alpha, suspects=self._suspects)
+
+    def look(self, new: IntArray, *, last: bool) -> None:
+        """Add counts and look; ``alarm`` is set once the table is rejected.
+
+        Pairs are not looked at when the budget is full: their fixed test follows.
+        """
+        self.counts = self.counts + new
+        if last and self.table.family is Family.INDEPENDENCE:
+            return
+        if self.table.family is Family.INDEPENDENCE:
+            self.alarm = self._pairs()
+        elif self._process is not None:
+            found = self._process.add(new)
+            self.looks.append(self._record(found))
+            self.alarm = self._bets(found)
+
+    def _record(self, found: evidence.AnytimeEvidence) -> Look:
+        certificate = evidence.certificate(self.counts, self.law, self._settings.confidence)
+        return Look(
+            trials=found.trials,
+            log_e=found.log_e,
+            tv_observed=certificate.tv_observed,
+            tv_certified=certificate.tv_upper,
+            rejects_at=-math.log(self._alpha),
+        )
+
+    def _bets(self, found: evidence.AnytimeEvidence) -> Alarm | None:
+        if not found.rejected:
+            return None
+        return Alarm(
+            statistic="composite e-process (log e)",
+            value=found.log_e,
+            p_value=found.p_value,
+            zero_hits=found.zero_hits,
+            cause=likely_cause(self.counts, self.law, self._suspects),
+        )
+
+    def _pairs(self) -> Alarm | None:
+        rows, columns = margins(self.table, self.law)
+        found = evidence.independence(
+            self.counts.reshape(self.table.shape),
+            rows,
+            columns,
+            alpha=self._alpha / self._looks,
+            power=self._settings.power,
+        )
+        if not found.rejected:
+            return None
+        return Alarm(found.statistic, found.value, found.p_value, 0, None)
+
+
+EXPLAINED = 0.9
+"""Share of the deviation that a suspect must explain before it is named."""
+_FLOOR = 1e-9
+
+
+def likely_cause(
+    counts: IntArray, law: FloatArray, suspects: Sequence[evidence.Suspect]
+) -> str | None:
+    """The suspect that explains the counts best, if it explains nearly all of the deviation.
+
+    What is to be explained is the log-likelihood between the law and the observed frequencies
+    (n times their relative entropy), with a small floor under every probability.
+    """
+    frequencies = counts / max(1, int(counts.sum()))
+    best = _log_likelihood(counts, frequencies)
+    gap = best - _log_likelihood(counts, law)
+    scores = [(_log_likelihood(counts, suspect.law), suspect.name) for suspect in suspects]
+    score, name = max(scores, default=(-np.inf, None))
+    return name if best - score <= (1 - EXPLAINED) * gap else None
+
+
+def _log_likelihood(counts: IntArray, law: FloatArray) -> float:
+    seen = counts > 0
+    return float(counts[seen] @ np.log(np.maximum(law[seen], _FLOOR)))
+
+
+def margins(table: Table, law: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """The laws of the two members of a pair."""
+    pairs = law.reshape(table.shape)
+    return pairs.sum(axis=1), pairs.sum(axis=0)
