@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from specverify.cases import Case
+from specverify.cases import Case, Seeding
 from specverify.contract import PLACEHOLDER, Batch, Capabilities, Emission
 from specverify.faults import SamplerFault
 from specverify.streams import Purpose, Stream
@@ -149,18 +149,42 @@ class BlockBuilder:
     ) -> Batch:
         home = self.device
         ids = drafts[0] if len(drafts) == 1 else np.concatenate(drafts, axis=1)
-        numbers = np.arange(first_trial, first_trial + trials)[:, None]
-        seeds = self.stream.bits64(numbers, np.arange(len(drafts))[None], 0, Purpose.SEED)
         if self._constants is None or self._constants[0] != trials:
             self._constants = trials, self._same_in_every_block(trials)
         return Batch(
             target_logits=logits.to(home),
             draft_token_ids=torch.from_numpy(ids).reshape(-1).to(home),
             draft_probs=None if probs is None else probs.to(home),
-            seeds=torch.from_numpy(seeds.reshape(-1)).to(home),
+            seeds=torch.from_numpy(self._seeds(first_trial, trials)).to(home),
+            positions=self._positions(first_trial, trials).to(home),
             check_values=first_trial == 0,  # the same tables fill every block
             **self._constants[1],
         )
+
+    def _seeds(self, first_trial: int, trials: int) -> NDArray[np.uint64]:
+        """[T * B] the seed of every row."""
+        requests = len(self.counts)
+        if self.case.seeding is Seeding.MIXED:
+            numbers = np.arange(first_trial, first_trial + trials)[:, None]
+            seeds = self.stream.bits64(numbers, np.arange(requests)[None], 0, Purpose.SEED)
+            return seeds.reshape(-1)
+        rows = np.arange(first_trial * requests, (first_trial + trials) * requests, dtype=np.uint64)
+        base = np.uint64(self.stream.bits64(0, 0, 0, Purpose.SEED)) >> np.uint64(24)
+        # Low bits clear, so that base + row and base ^ row are one: xor with the row undoes both.
+        base <<= np.uint64(24)
+        if self.case.seeding is Seeding.ASCENDING:
+            return np.asarray(base + rows)
+        if self.case.seeding is Seeding.DESCENDING:
+            return np.asarray(base - rows)
+        return np.full_like(rows, base)
+
+    def _positions(self, first_trial: int, trials: int) -> torch.Tensor:
+        """[T * B] where each row stands in its stream."""
+        requests = len(self.counts)
+        if self.case.seeding is not Seeding.SAME:
+            return (torch.arange(requests) * 6 + 12).repeat(trials)
+        rows = torch.arange(first_trial * requests, (first_trial + trials) * requests)
+        return rows * (self.width + 1)  # one step uses at most this many positions
 
     def _same_in_every_block(self, trials: int) -> dict[str, Any]:
         """The fields that only depend on the number of trials.
@@ -171,7 +195,6 @@ class BlockBuilder:
         cumulative = np.arange(trials)[:, None] * per_copy[-1] + per_copy
         fields = {
             "cu_drafts": torch.from_numpy(np.concatenate([[0], cumulative.reshape(-1)])),
-            "positions": (torch.arange(len(self.counts)) * 6 + 12).repeat(trials),
         }
         kinds = {
             "temperature": torch.float32,

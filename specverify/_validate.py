@@ -13,6 +13,17 @@ if TYPE_CHECKING:
     from specverify.contract import Batch, Coins, Emission
 
 LOGIT_DTYPES = (torch.float32, torch.bfloat16, torch.float16)
+_ON_THE_DEVICE = (
+    "draft_token_ids",
+    "draft_probs",
+    "cu_drafts",
+    "temperature",
+    "top_k",
+    "top_p",
+    "min_p",
+    "seeds",
+    "positions",
+)
 _MASS_TOLERANCE = {
     torch.float64: 1e-6,
     torch.float32: 1e-4,
@@ -123,11 +134,13 @@ def _request_fields(value: Batch, requests: int) -> None:
 
 def _one_device(value: Batch) -> None:
     home = value.target_logits.device
-    for field in ("draft_token_ids", "draft_probs", "cu_drafts", "temperature", "top_k", "top_p",
-                  "min_p", "seeds", "positions"):  # fmt: skip
-        tensor = getattr(value, field)
+    fields = {name: getattr(value, name) for name in _ON_THE_DEVICE}
+    if value.coins is not None:
+        parts = ("accept", "final", "noise")
+        fields |= {f"coins.{name}": getattr(value.coins, name) for name in parts}
+    for name, tensor in fields.items():
         if tensor is not None and tensor.device != home:
-            _fail(field, f"a tensor on {tensor.device}", f"{home}, where target_logits is")
+            _fail(name, f"a tensor on {tensor.device}", f"{home}, where target_logits is")
 
 
 def _logit_values(logits: torch.Tensor) -> None:

@@ -8,6 +8,7 @@ row of another position or of a neighbour emits the wrong law; with one shared r
 from __future__ import annotations
 
 import dataclasses
+import enum
 from functools import lru_cache
 
 import numpy as np
@@ -20,6 +21,20 @@ from specverify.sampling import CONVENTIONS, target_probabilities
 FloatArray = NDArray[np.float64]
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+
+
+class Seeding(enum.StrEnum):
+    """How the seeds of all requests of all trials (the rows of a run) are related.
+
+    MIXED seeds have nothing to do with each other.  With ASCENDING and DESCENDING ones, seed s + 1
+    belongs to the next row and to the row before, so that a sampler which adds (or subtracts, or
+    xors) the row to the seed repeats itself.  With SAME, only the positions differ.
+    """
+
+    MIXED = "mixed"
+    ASCENDING = "ascending"
+    DESCENDING = "descending"
+    SAME = "same"
 
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
@@ -85,11 +100,13 @@ class Case:
         name: stable and unique in its suite.
         requests: the batch, in order.
         dense: whether the sampler is shown q (``draft_probs``) or one-hot drafts.
+        seeding: how the seeds of requests and trials are related.
     """
 
     name: str
     requests: tuple[TableRequest, ...]
     dense: bool
+    seeding: Seeding = Seeding.MIXED
 
     @property
     def vocab_size(self) -> int:
@@ -118,6 +135,7 @@ class Case:
             "placeholders": any(request.placeholders for request in self.requests),
             "filtering": any(request.filtered for request in drafting),
             "exclusion": any(request.filtered for request in idle),
+            "per_request_seeds": self.seeding is not Seeding.MIXED,
         }
         for name, needed in needs.items():
             if needed and not getattr(capabilities, name):
@@ -145,6 +163,8 @@ class RequestSpec:
     drafting: str = "sampled"
 
 
+REDRAWS = 1_000
+"""How often unsuitable rows are drawn anew before a case is given up."""
 BOUNDARY_MARGIN = 1e-3
 """Distance of every cumulative mass from top-p, and of every p / max p from min-p: within an ulp of
 a boundary, two right samplers of different precision may keep different sets."""
@@ -158,6 +178,7 @@ def make_case(
     dense: bool,
     dtype: str = "float32",
     spread: float = 1.2,
+    seeding: Seeding = Seeding.MIXED,
 ) -> Case:
     """Make a case whose numbers depend on its name alone.
 
@@ -168,9 +189,11 @@ def make_case(
         dense: whether the sampler is shown q.
         dtype: of the logits.
         spread: standard deviation of the logits before temperature.
+        seeding: how the seeds of the rows are related.
 
     Raises:
-        ValueError: if there is no request, or the dtype is not one of the contract's.
+        ValueError: if there is no request, the dtype is not one of the contract's, or no rows off
+            the boundaries of the filters are found.
     """
     if not specs:
         raise ValueError("specs: got no request; expected at least one")
@@ -178,7 +201,7 @@ def make_case(
         raise ValueError(f"dtype: got {dtype!r}; expected one of {', '.join(DTYPES)}")
     rng = np.random.Generator(np.random.Philox(key=list(_digest(name))))
     requests = tuple(_make_request(rng, vocab, spec, DTYPES[dtype], spread) for spec in specs)
-    return Case(name=name, requests=requests, dense=dense)
+    return Case(name=name, requests=requests, dense=dense, seeding=seeding)
 
 
 def _digest(name: str) -> tuple[int, int]:
@@ -218,10 +241,15 @@ def _logit_table(
     # The spread is that of the law after temperature, so that no row degenerates at T = 0.3.
     scale = spread * (spec.temperature or 1.0)
     table = torch.from_numpy(rng.normal(0.0, scale, (rows, vocab))).to(dtype)
-    while bool((bad := _ambiguous(table, spec)).any()):
+    for _ in range(REDRAWS):
+        if not bool((bad := _ambiguous(table, spec)).any()):
+            return table
         fresh = rng.normal(0.0, scale, (int(bad.sum()), vocab))
         table[bad] = torch.from_numpy(fresh).to(dtype)
-    return table
+    raise ValueError(
+        f"specs: found no rows of {vocab} {str(dtype).removeprefix('torch.')} logits without ties "
+        f"and off the boundaries of {spec}; expected a smaller vocabulary or another filter"
+    )
 
 
 def _ambiguous(table: torch.Tensor, spec: RequestSpec) -> torch.Tensor:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+
 import numpy as np
 import torch
 
@@ -19,8 +21,8 @@ def call(subject: Subject, batch: Batch, seed: int, *, watch_input: bool = False
     Args:
         subject: the sampler under test.
         batch: its input.
-        seed: for torch's and numpy's global generators, which a sampler may draw from; their state
-            is restored afterwards.
+        seed: for the global generators of torch, numpy and Python, which a sampler may draw from;
+            their state is restored afterwards.
         watch_input: also compare every field of the batch with a copy made before the call.
 
     Raises:
@@ -28,17 +30,19 @@ def call(subject: Subject, batch: Batch, seed: int, *, watch_input: bool = False
     """
     before = _snapshot(batch) if watch_input else {}
     devices = [batch.device] if batch.device.type == "cuda" else []
-    numpy_state = np.random.get_state()
+    states = np.random.get_state(), random.getstate()
     try:
         with torch.random.fork_rng(devices=devices):
             torch.manual_seed(seed)
             np.random.seed(seed & 0xFFFFFFFF)
+            random.seed(seed)
             emission = subject.sampler(batch)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         text = " ".join(str(error).split()) or "no message"
         raise SamplerFault(f"the sampler raised {type(error).__name__}: {text}") from error
     finally:
-        np.random.set_state(numpy_state)
+        np.random.set_state(states[0])
+        random.setstate(states[1])
     _check_input(batch, before)
     _check_emission(batch, emission)
     return emission

@@ -152,7 +152,7 @@ def run_block(
         SamplerFault: as :func:`run_trials`.
     """
     block = builder.build(first_trial, trials)
-    seed = builder.stream.bits64(first_trial, 0, 0, Purpose.SEED)
+    seed = builder.stream.bits64(first_trial, 0, 1, Purpose.SEED)
     emission = call(subject, block.batch, int(seed), watch_input=watch)
     accepted, tokens = builder.read(emission, block)
     return Outcomes(
