@@ -23,7 +23,9 @@ def cell(mark: MarkRecord | None) -> str:
 
 
 def _count(trials: int) -> str:
-    return str(trials) if trials < 1000 else f"{trials / 1000:.3g}k"
+    if trials < 1000:
+        return str(trials)
+    return f"{trials / 1000:.3g}k" if trials < 999_500 else f"{trials / 1e6:.3g}M"
 
 
 def verdict(results: ExamResults) -> str:
@@ -86,5 +88,6 @@ def markdown(results: ExamResults) -> str:
     for row in results.rows:
         cells = [cell(row.marks.get(suite)) for suite in results.suites]
         name = f"`{row.subject.removeprefix('mutant:')}`"
-        lines.append("| " + " | ".join([name, *cells, row.summary, row.seen_at]) + " |")
+        summary = row.summary.replace("|", "\\|")  # |p - q| is no border of a cell
+        lines.append("| " + " | ".join([name, *cells, summary, row.seen_at]) + " |")
     return "\n".join(lines) + "\n"
