@@ -87,7 +87,7 @@ def test_reference_passes_at_the_planned_trials(families: tuple[Family, ...]) ->
         assert verdict.tv_certified is not None
         assert verdict.tv_observed is not None
         assert verdict.tv_observed < verdict.tv_certified
-        assert verdict.worst == ()
+        assert len(verdict.worst) <= SMALL_TABLE  # larger ones that pass show no cells
 
 
 @pytest.mark.parametrize("mutant", ["recover-from-target", "row-plus-one", "accept-all"])
