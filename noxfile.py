@@ -145,3 +145,10 @@ def false_alarms(session: nox.Session) -> None:
     """Measure how often a correct sampler is accused at a deliberately large alpha (slow)."""
     _install(session)
     session.run("python", str(ROOT / "benchmarks" / "false_alarms.py"), *session.posargs)
+
+
+@nox.session
+def calibrate(session: nox.Session) -> None:
+    """Measure how well the statistics keep their promises (slow); -- --quick, --write FILE."""
+    _install(session)
+    session.run("python", str(ROOT / "benchmarks" / "calibrate.py"), *session.posargs)

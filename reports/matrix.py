@@ -8,12 +8,22 @@ from rich.text import Text
 
 from specverify.exam_results import ExamResults, MarkRecord, RowRecord
 
-_SHORT = {"acceptance": "accept", "exclusion": "exclude"}
+_SHORT = {
+    "acceptance": "accept",
+    "differential": "differ",
+    "drafting": "draft",
+    "exclusion": "exclud",
+    "independence": "indep",
+    "metamorphic": "metam",
+    "support": "supp",
+}
 
 
 def cell(mark: MarkRecord | None) -> str:
     """``412`` caught at 412 trials; ``> 8k`` not caught by 8,000; ``ok`` followed to the end."""
-    if mark is None or not mark.supported:
+    if mark is None:
+        return "."
+    if not mark.supported:
         return "-"
     if mark.caught and mark.trials == 0:
         return "fault"  # the very first call broke the contract
@@ -70,7 +80,8 @@ def _cell(mark: MarkRecord | None) -> Text:
 LEGEND = (
     "fault: broke the contract in its first call; a number: caught at this many trials "
     "(layouts, for the exact suites); > n: not caught by n, "
-    "where the suite stopped; ok: followed to the full budget and not rejected"
+    "where the suite stopped; . not asked; - not supported; ok: followed to the full budget and "
+    "not rejected"
 )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import itertools
+import math
 import re
 from collections.abc import Iterable, Sequence
 
@@ -14,6 +15,7 @@ from specverify.results import Outcome, RunResults, VerdictRecord
 
 _SPECIAL = re.compile(r"([\\`*_{}\[\]<>|~&$])")
 _BLANK = "-"
+_NAMED = 10
 
 
 def markdown(results: RunResults) -> str:
@@ -24,6 +26,7 @@ def markdown(results: RunResults) -> str:
         ("profile", settings.profile),
         ("seed", str(settings.seed)),
         ("device", settings.device),
+        *([("ledger", settings.ledger)] if settings.ledger else []),
         ("run", f"{results.status.value}, {results.started}"),
         ("specverify", results.environment.packages.get("specverify-harness", "unknown")),
     ]
@@ -33,6 +36,7 @@ def markdown(results: RunResults) -> str:
         escape(paragraph(results)),
         _table(("", ""), ((escape(name), escape(value)) for name, value in facts)),
         _problems(results),
+        _evidence(results),
         *_suites(results.verdicts),
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
@@ -56,6 +60,23 @@ def _problems(results: RunResults) -> str:
              for v in rows),
         ))  # fmt: skip
     return "\n\n".join(["### Not passed", *lines]) if lines else ""
+
+
+def _evidence(results: RunResults) -> str:
+    """One line: the culprits, and the e-value of the whole run."""
+    said = []
+    if results.culprits:
+        names = [escape(culprit.check) for culprit in results.culprits[:_NAMED]]
+        more = len(results.culprits) - len(names)
+        rest = f" and {more:,} more" if more else ""
+        level = f"{results.settings.alpha:.3g}"
+        said.append(f"**Culprits** (Holm's rule, alpha {level}): {', '.join(names)}{rest}.")
+    if results.global_log_e is not None:
+        said.append(
+            f"All laws together: log e = {results.global_log_e:.4g}, where ln(1 / alpha) is "
+            f"{math.log(1 / results.settings.alpha):.3g}."
+        )
+    return " ".join(said)
 
 
 def _suites(verdicts: Sequence[VerdictRecord]) -> Iterable[str]:

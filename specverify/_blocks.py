@@ -149,6 +149,7 @@ class BlockBuilder:
     ) -> Batch:
         home = self.device
         ids = drafts[0] if len(drafts) == 1 else np.concatenate(drafts, axis=1)
+        first_block = self._constants is None
         if self._constants is None or self._constants[0] != trials:
             self._constants = trials, self._same_in_every_block(trials)
         return Batch(
@@ -157,7 +158,7 @@ class BlockBuilder:
             draft_probs=None if probs is None else probs.to(home),
             seeds=torch.from_numpy(self._seeds(first_trial, trials)).to(home),
             positions=self._positions(first_trial, trials).to(home),
-            check_values=first_trial == 0,  # the same tables fill every block
+            check_values=first_block,  # the same tables fill every block
             **self._constants[1],
         )
 

@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from specverify import evidence
+from specverify._ledger_certificate import account_certificate
 from specverify.ledger import Account, Ledger, SeedRange, verify_file
 
 _SHORT = 8  # digits of a digest: enough to tell two laws of one check apart
@@ -48,7 +48,7 @@ def show(
             console.print(Text(named, style="bold"), _table(ledger, group, confidence))
     console.print(
         f"{len(accounts)} accounts. Each certificate bounds the true total variation with "
-        f"confidence {confidence:g}, for one look at a time fixed beforehand."
+        f"confidence {confidence:g}, however often one looks."
     )
 
 
@@ -123,7 +123,7 @@ def _table(ledger: Ledger, accounts: Iterable[Account], confidence: float) -> Ta
 
 def _row(ledger: Ledger, account: Account, confidence: float) -> tuple[str, ...]:
     totals = ledger.totals(account)
-    found = evidence.certificate(totals.counts, ledger.law(account), confidence)
+    found = account_certificate(totals.counts, ledger.law(account), confidence)
     return (
         f"{account.group.suite}/{account.group.case}",
         account.table,

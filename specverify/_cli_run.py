@@ -14,12 +14,18 @@ import pytest
 from rich.console import Console
 from rich.text import Text
 
-from specverify import gate
+from specverify import _cli_report, gate
 from specverify._cli_errors import BadInputError, user_input
 from specverify._cli_progress import LineWatcher, make_watcher
 from specverify._diagnosis import diagnosis, error_text
 from specverify._messages import WATCHER
-from specverify._options import RunOptions, announced_cases, open_subject, prepare_out
+from specverify._options import (
+    RunOptions,
+    announced_cases,
+    open_subject,
+    prepare_ledger,
+    prepare_out,
+)
 from specverify.checks.experiment import Suite
 from specverify.environment import usable_cpus
 from specverify.results import Outcome, RunResults
@@ -31,13 +37,16 @@ _SHOWN = 5
 _FOREIGN = ("PYTEST_ADDOPTS", "PYTEST_PLUGINS", "PYTEST_DISABLE_PLUGIN_AUTOLOAD")
 
 
-def run(options: RunOptions, names: Sequence[str], workers: str) -> int:
+def run(
+    options: RunOptions, names: Sequence[str], workers: str, *, html: Path | None = None
+) -> int:
     """Run suites on a sampler and print the verdict.
 
     Args:
         options: of the run; ``options.out`` must be set.
         names: suites to run, none for all.
         workers: number of processes, or ``auto``.
+        html: file for the HTML report, none if ``None``.
 
     Returns:
         The exit code.
@@ -51,7 +60,9 @@ def run(options: RunOptions, names: Sequence[str], workers: str) -> int:
             count = worker_count(workers)
             suites = chosen(load_suites(), names, options)
             prepare_out(options.out)
-            open_subject(options)
+            if html is not None:
+                _cli_report.prepare(html)
+            prepare_ledger(options, open_subject(options))
             files = [suite_file(name) for name in suites]
         cases = sum(len(suite.experiments) for suite in suites.values())
         watcher = make_watcher(cases, ("specverify", *sys.argv[1:]))
@@ -63,6 +74,8 @@ def run(options: RunOptions, names: Sequence[str], workers: str) -> int:
     if watcher.results is None:
         return _broken(watcher, int(code))
     show(watcher.results, options.out)
+    if html is not None:
+        _cli_report.write(watcher.results, html)
     return int(gate.exit_code(watcher.results.verdict))
 
 

@@ -18,6 +18,8 @@ def diagnosis(verdict: VerdictRecord) -> str:
         width = max(len(cell.label) for cell in shown)
         lines.append("  cells that deviate most (observed / expected):")
         lines += [f"    {c.label:<{width}}  {c.observed:,} / {c.expected:,.1f}" for c in shown]
+    if verdict.account_trials is not None:
+        lines.append("  all runs in the ledger: " + ", ".join(_account(verdict)))
     if verdict.replay:
         lines.append(f"  specverify replay {verdict.replay}")
     return "\n".join(lines)
@@ -49,3 +51,12 @@ def _numbers(verdict: VerdictRecord) -> list[str]:
         if value is not None:
             numbers.append(f"{name} {value:.4g}")
     return numbers
+
+
+def _account(verdict: VerdictRecord) -> list[str]:
+    said = [f"n = {verdict.account_trials:,}"]
+    if verdict.account_log_e is not None:
+        said.append(f"log e = {verdict.account_log_e:.4g}")
+    if verdict.account_certified is not None:
+        said.append(f"certified TV <= {verdict.account_certified:.4g}")
+    return said

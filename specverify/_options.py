@@ -22,6 +22,10 @@ CASES_VARIABLE = "SPECVERIFY_CASES"
 """Environment variable that hands the file of recorded rows to its suite, in every worker."""
 
 
+_ROOM = 1 << 20
+"""Bytes that a run wants free beside its ledger: many shards of small tables, a few of large."""
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RunOptions:
     """The options of a run.
@@ -38,6 +42,8 @@ class RunOptions:
         out: folder for results, ``None`` to write none.
         cases: file of recorded rows.
         only_check: report this check alone.
+        ledger: file in which evidence adds up from run to run, ``None`` for none.
+        first_trial: where a shard of a ledger began, when it is replayed.
 
     Raises:
         ValueError: naming the option, what it holds and what was expected.
@@ -54,6 +60,8 @@ class RunOptions:
     out: Path | None = None
     cases: Path | None = None
     only_check: str | None = None
+    ledger: Path | None = None
+    first_trial: int | None = None
 
     def __post_init__(self) -> None:
         for name in ("alpha", "power", "tv"):
@@ -68,6 +76,10 @@ class RunOptions:
             raise ValueError(f"seed: got {self.seed}; expected an integer >= 0")
         if self.trials is not None and self.trials < 1:
             raise ValueError(f"trials: got {self.trials}; expected a count >= 1")
+        if self.first_trial is not None and (self.first_trial < 0 or self.first_trial % 2):
+            raise ValueError(f"first_trial: got {self.first_trial}; expected an even count >= 0")
+        if self.first_trial is not None and self.ledger is not None:
+            raise ValueError("first_trial: got a ledger as well, which says where to begin")
         if self.cases is not None and not self.cases.is_file():
             raise ValueError(f"cases: got {str(self.cases)!r}; expected a file of recorded rows")
 
@@ -83,6 +95,8 @@ class RunOptions:
             profile=PROFILES[self.profile],
             device=self.device,
             trials=self.trials,
+            ledger=None if self.ledger is None else str(self.ledger.absolute()),
+            first_trial=self.first_trial,
         )
 
 
@@ -138,6 +152,41 @@ def prepare_out(out: Path) -> None:
         raise ValueError(
             f"out: got {str(out)!r}, which cannot be written ({error.strerror or error}); "
             "expected a folder for results"
+        ) from None
+
+
+def prepare_ledger(options: RunOptions, subject: Subject) -> None:
+    """Open the ledger of a run, or create it, read it whole, and see that it can be written.
+
+    Raises:
+        ValueError: if it is damaged or cannot be written, if the disk is full, or if the subject
+            has neither a version nor a source file to tell it by.
+    """
+    if options.ledger is None:
+        return
+    from specverify.checks.account import subject_version
+    from specverify.ledger import Ledger
+
+    try:
+        subject_version(subject)
+    except ValueError as error:
+        raise ValueError(f"ledger: {subject.name!r} cannot be told by a version: {error}") from None
+    if options.ledger.absolute().parent.is_dir():
+        _require_room(options.ledger)
+    Ledger.open(options.ledger).close()
+
+
+def _require_room(ledger: Path) -> None:
+    """Write and flush what a shard may need beside the file, and take it away again."""
+    try:
+        with tempfile.TemporaryFile(dir=ledger.absolute().parent) as stream:
+            stream.write(bytes(_ROOM))
+            stream.flush()
+            os.fsync(stream.fileno())
+    except OSError as error:
+        raise ValueError(
+            f"ledger: got {str(ledger)!r}, beside which nothing can be written "
+            f"({error.strerror or error}); expected a file in a folder with room for it"
         ) from None
 
 

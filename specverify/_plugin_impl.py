@@ -19,7 +19,14 @@ import pytest
 from specverify import _runner, gate, replay
 from specverify._diagnosis import diagnosis, error_text
 from specverify._messages import HEADER, RESULT, WATCHER, CaseResult, Header
-from specverify._options import RunOptions, announced_cases, file_digest, open_subject, prepare_out
+from specverify._options import (
+    RunOptions,
+    announced_cases,
+    file_digest,
+    open_subject,
+    prepare_ledger,
+    prepare_out,
+)
 from specverify._recorder import Recorder
 from specverify.checks.experiment import Experiment, Progress, Settings
 from specverify.results import Outcome, SamplerRecord
@@ -64,9 +71,10 @@ def configure(config: pytest.Config) -> None:
     if _is_worker(config):
         return
     try:
-        open_subject(options)
+        subject = open_subject(options)
         if options.out is not None:
             prepare_out(options.out)
+        prepare_ledger(options, subject)
     except ValueError as error:
         raise pytest.UsageError(f"specverify: {error}") from None
     config.pluginmanager.register(Recorder(config, options), "specverify-recorder")

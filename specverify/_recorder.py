@@ -139,6 +139,8 @@ class Recorder:
             environment=environment.collect(),
             verdicts=tuple(verdicts),
             errors=tuple(errors),
+            culprits=gate.culprits(verdicts, self._options.alpha, header.tests),
+            global_log_e=gate.global_log_e(verdicts),
         )
 
     def _settings(self, header: Header, suites: list[str]) -> RunSettings:
@@ -152,6 +154,7 @@ class Recorder:
             alpha_per_test=header.alpha_per_test, tests=header.tests, power=options.power,
             tv=options.tv, confidence=header.confidence, profile=options.profile,
             device=options.device, trials=options.trials, cases_file=cases,
+            ledger=str(options.ledger) if options.ledger else None,
             workers=len(getattr(self._config.option, "tx", None) or [None]),
             command=watcher.command if watcher is not None else ("pytest", *arguments),
         )  # fmt: skip

@@ -27,12 +27,18 @@ list_app = typer.Typer(
     no_args_is_help=True, help="What there is: samplers, suites, checks, mutants."
 )
 app.add_typer(list_app, name="list")
+ledger_app = typer.Typer(
+    no_args_is_help=True, help="A ledger: the evidence of all runs with `--ledger FILE`."
+)
+app.add_typer(ledger_app, name="ledger")
 
 Debug = Annotated[bool, typer.Option("--debug", help="Show tracebacks.")]
 Seed = Annotated[int, typer.Option(help="Root of every random number.")]
 Profile = Annotated[str, typer.Option(help="How much work: quick, gate or nightly.")]
 Alpha = Annotated[float, typer.Option(help="False-alarm probability, at most.")]
 Power = Annotated[float, typer.Option(help="Probability of catching the requested deviation.")]
+LedgerFile = Annotated[Path, typer.Argument(metavar="FILE", help="The ledger.")]
+Confidence = Annotated[float, typer.Option(help="Of the certificates.")]
 Workers = Annotated[str, typer.Option("-n", "--workers", help="Processes: a count, or auto.")]
 
 
@@ -70,6 +76,11 @@ def run(
     cases: Annotated[
         Path | None, typer.Option(help="File of recorded rows to verify on (specverify record).")
     ] = None,
+    html: Annotated[Path | None, typer.Option(help="Also write the report as this file.")] = None,
+    ledger: Annotated[
+        Path | None,
+        typer.Option(help="File in which evidence adds up from run to run; made if absent."),
+    ] = None,
     debug: Debug = False,
 ) -> None:
     """Verify a sampler and give a verdict.
@@ -77,12 +88,17 @@ def run(
     Writes results.json, summary.md and junit.xml into the folder --out. Neither the number of
     workers nor their order changes a verdict.
 
+    With --ledger, a run takes trials that no run before it has used, and its evidence is added to
+    theirs: see `specverify ledger --help`.
+
     Examples:
     `specverify run --sampler reference`
 
     `specverify run random acceptance --sampler my_file:my_sampler --profile gate -n auto`
 
     `specverify run --sampler mutant:recover-from-target`
+
+    `specverify run random --sampler my_file:my_sampler --ledger nightly.ledger`
     """
     with guarded(debug):
         from specverify import _cli_run
@@ -91,10 +107,33 @@ def run(
         with user_input():
             options = RunOptions(
                 sampler=sampler, alpha=alpha, power=power, tv=tv, profile=profile, seed=seed,
-                device=device, out=out, cases=cases,
+                device=device, out=out, cases=cases, ledger=ledger,
             )  # fmt: skip
-        code = _cli_run.run(options, suites or [], workers)
+        code = _cli_run.run(options, suites or [], workers, html=html)
     raise typer.Exit(code)
+
+
+@app.command()
+def report(
+    results: Annotated[Path, typer.Argument(help="The results.json of a run.")],
+    html: Annotated[
+        Path | None, typer.Option(help="File to write: one page that needs nothing else.")
+    ] = None,
+    exam: Annotated[
+        Path | None, typer.Option(help="The exam.json of `specverify mutants`, to show as well.")
+    ] = None,
+    debug: Debug = False,
+) -> None:
+    """Show the results of a run: as an HTML file, or in the terminal if none is named.
+
+    Nothing is run again. Exits with 0 whatever the verdict was; `specverify run` gives the verdict.
+
+    Example: `specverify report specverify-out/results.json --html report.html`
+    """
+    with guarded(debug):
+        from specverify import _cli_report
+
+        _cli_report.report(results, html, exam)
 
 
 @app.command()
@@ -110,7 +149,7 @@ def replay(
     The case of the check is run by itself. A sampler from a file must be in the current folder, as
     it was. Exit codes are those of `specverify run`.
 
-    Example: `specverify replay sv1.pJ3...`
+    Example: `specverify replay sv2.pJ3...`
     """
     with guarded(debug):
         from specverify import _cli_replay
@@ -139,6 +178,90 @@ def power(
         from specverify import _cli_power
 
         _cli_power.power(cells, tv, alpha, power, confidence, trials)
+
+
+@app.command()
+def accuracy(
+    a: Annotated[float | None, typer.Option(help="Accuracy of A, from 0 to 1.")] = None,
+    b: Annotated[float | None, typer.Option(help="Accuracy of B.")] = None,
+    n: Annotated[int | None, typer.Option("--n", help="Questions asked of each.")] = None,
+    files: Annotated[
+        tuple[Path, Path] | None,
+        typer.Option(help="Instead: results of A and B by question (JSONL or CSV: id, correct)."),
+    ] = None,
+    discordance: Annotated[
+        float | None, typer.Option(help="Share of questions answered differently, to plan with.")
+    ] = None,
+    alpha: Alpha = 0.05,
+    power: Annotated[float, typer.Option(help="Probability of finding the difference.")] = 0.9,
+    confidence: Annotated[float, typer.Option(help="Of the interval.")] = 0.95,
+    debug: Debug = False,
+) -> None:
+    """Do two benchmark scores differ, and how many questions would tell?
+
+    Examples:
+    `specverify accuracy --a 0.79 --b 0.77 --n 1319`
+
+    `specverify accuracy --files without.jsonl with.jsonl`
+    """
+    with guarded(debug), user_input():
+        from specverify import _cli_accuracy
+
+        _cli_accuracy.accuracy(
+            a=a, b=b, n=n, files=files, discordance=discordance, alpha=alpha, power=power,
+            confidence=confidence,
+        )  # fmt: skip
+
+
+@ledger_app.command("show")
+def ledger_show(
+    file: LedgerFile,
+    sampler: Annotated[str | None, typer.Option(help="Only samplers of this name.")] = None,
+    case: Annotated[str | None, typer.Option(help="Only this case: CASE or SUITE/CASE.")] = None,
+    confidence: Confidence = 0.999,
+    debug: Debug = False,
+) -> None:
+    """What the runs found together: trials, seed ranges, deviation and its certificate.
+
+    Example: `specverify ledger show nightly.ledger --case random/dense-V4-K2`
+    """
+    with guarded(debug), user_input():
+        from specverify import _cli_ledger
+
+        _cli_ledger.show(file, sampler, case, confidence)
+
+
+@ledger_app.command("verify")
+def ledger_verify(file: LedgerFile, debug: Debug = False) -> None:
+    """Recompute checksums, digests, sums and ranges; exit with 1 if one does not hold.
+
+    Example: `specverify ledger verify nightly.ledger`
+    """
+    with guarded(debug), user_input():
+        from specverify import _cli_ledger
+
+        code = _cli_ledger.verify(file)
+    raise typer.Exit(code)
+
+
+@ledger_app.command("export")
+def ledger_export(
+    file: LedgerFile,
+    out: Annotated[Path, typer.Argument(help="The file to write: .csv or .parquet.")],
+    format: Annotated[
+        str | None, typer.Option(help="csv or parquet; by the name of OUT if not given.")
+    ] = None,
+    what: Annotated[str, typer.Option(help="shards, or cells with their counts.")] = "shards",
+    debug: Debug = False,
+) -> None:
+    """Write a ledger as a flat table, CSV or Parquet.
+
+    Example: `specverify ledger export nightly.ledger cells.csv --what cells`
+    """
+    with guarded(debug), user_input():
+        from specverify import _cli_ledger
+
+        _cli_ledger.export(file, out, format, what)
 
 
 @app.command()

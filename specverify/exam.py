@@ -1,28 +1,29 @@
 """The harness's own exam: every mutant must be caught, no correct sampler may be accused.
 
-The matrix shows, for each mutant and suite, the trials at detection.  Looks are taken at growing
-numbers of trials and every look spends its own share of alpha, so a correct sampler is accused with
-probability at most alpha over all looks.  Once a mutant is caught, the other suites stop at a cap:
-their cells are censored, not passed.
+The matrix shows, for each mutant and suite, the trials at detection.  There are two stages, a short
+one and the full budget, and each spends its own share of alpha, so a correct sampler is accused
+with probability at most alpha over both.  A mutant that is caught in the first stage skips the
+second: the cells of the other suites are censored, not passed.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import enum
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 
-from specverify.checks.experiment import Experiment, Settings, Suite
+from specverify.checks.experiment import Settings, Side, Suite
 from specverify.checks.statistical import budget
 from specverify.checks.verdict import Status, Verdict
 from specverify.mutants import Kind
 from specverify.subjects import Subject
 
-LOOKS = (2_000, 8_000, 32_000, 128_000)
-"""Trials at each look; the last look is the full budget of the run."""
-CENSOR_AT = 8_000
-"""Where suites stop that did not catch a mutant which another suite caught."""
-ACCEPTANCE = "acceptance"
+FIRST_STAGE = 8_000
+"""Trials of the short stage, where suites stop that did not catch what another suite caught."""
+STAGES = 2
+DEEP = frozenset({"differential", "metamorphic", "tail", "drafting"})
+"""Suites that cost most; a quick exam asks them last, and only where it must."""
+LAWFUL_PREFIX = "lawful:"
 
 
 class Role(enum.StrEnum):
@@ -48,6 +49,7 @@ class Mark:
         check: case and check that failed first.
         complete: whether the suite was followed to its full budget.
         supported: False if nothing of the suite could be asked.
+        side: what a rejection by the suite says.
     """
 
     caught: bool
@@ -55,6 +57,7 @@ class Mark:
     check: str | None
     complete: bool
     supported: bool = True
+    side: Side = Side.LAW
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,12 +70,19 @@ class Row:
 
     @property
     def right(self) -> bool:
-        """LOSSY: caught outside ``acceptance``.  SLOW: caught there alone.  CORRECT: not at all."""
-        law = any(mark.caught for name, mark in self.marks.items() if name != ACCEPTANCE)
-        coupling = ACCEPTANCE in self.marks and self.marks[ACCEPTANCE].caught
+        """Whether the suites that should have caught it did, and no other.
+
+        LOSSY: caught where the law or the declared rule is judged, not by the coupling alone.
+        SLOW: caught by the coupling, and by no law.  CORRECT: not at all.
+        """
         if self.role is Role.LOSSY:
-            return law
-        return not law and coupling == (self.role is Role.SLOW)
+            return self._caught(Side.LAW, Side.EITHER)
+        if self.role is Role.SLOW:
+            return self._caught(Side.COUPLING) and not self._caught(Side.LAW)
+        return not self._caught(*Side)
+
+    def _caught(self, *sides: Side) -> bool:
+        return any(mark.caught and mark.side in sides for mark in self.marks.values())
 
 
 def examine(
@@ -81,32 +91,47 @@ def examine(
     suites: Iterable[Suite],
     settings: Settings,
     look_done: Callable[[str, int], None] | None = None,
+    *,
+    thorough: bool = True,
 ) -> Row:
     """Put one subject through the suites.
+
+    Without ``thorough``, the :data:`DEEP` suites are asked only about a lossy mutant that no other
+    suite caught, and a lawful variant sits the first stage alone.
 
     Args:
         subject: a mutant or a correct sampler.
         role: what is expected of it.
         suites: in the order of the matrix.
-        settings: of the exam; ``alpha`` is the share of one test at one look.
-        look_done: called with (suite, trials) after every look.
+        settings: of the exam; ``alpha`` is the share of one test in one stage.
+        look_done: called with (suite, trials) after every stage of a suite.
+        thorough: ask every suite about everybody, with the full budget.
     """
     marks: dict[str, Mark] = {}
-    open_: dict[str, Suite] = {suite.name: suite for suite in suites}
+    ordered = sorted(suites, key=lambda suite: suite.name in DEEP)
+    open_: dict[str, Suite] = {suite.name: suite for suite in ordered}
     full = budget(settings, settings.requested_tv(subject.capabilities))[1]
-    looks = [n for n in LOOKS if n < full] + [full]
-    for number, trials in enumerate(looks):
+    stages = sorted({min(FIRST_STAGE, full), full})
+    if not thorough and subject.name.startswith(LAWFUL_PREFIX):
+        stages = stages[:1]
+    for number, trials in enumerate(stages):
         for suite in list(open_.values()):
-            mark = _look(subject, suite.experiments, settings, trials, trials == full, number == 0)
+            if suite.name in DEEP and not thorough and (role is not Role.LOSSY or _seen(marks)):
+                continue
+            mark = _look(subject, suite, settings, trials, trials == full, number == 0)
             marks[suite.name] = _keep_support(marks.get(suite.name), mark)
             if mark.caught or not marks[suite.name].supported:
                 del open_[suite.name]
             if look_done is not None:
                 look_done(suite.name, trials)
-        caught = any(m.caught for name, m in marks.items() if name != ACCEPTANCE)
-        if role is Role.LOSSY and caught and trials >= CENSOR_AT:
+        if role is Role.LOSSY and _seen(marks):
             break
     return Row(subject.name, role, marks)
+
+
+def _seen(marks: Mapping[str, Mark]) -> bool:
+    """Whether a suite that says something of the text has caught the subject."""
+    return any(mark.caught and mark.side is not Side.COUPLING for mark in marks.values())
 
 
 def _keep_support(before: Mark | None, mark: Mark) -> Mark:
@@ -118,14 +143,14 @@ def _keep_support(before: Mark | None, mark: Mark) -> Mark:
 
 def _look(
     subject: Subject,
-    experiments: Sequence[Experiment],
+    suite: Suite,
     settings: Settings,
     trials: int,
     complete: bool,
     first: bool,
 ) -> Mark:
     supported = False
-    for experiment in experiments:
+    for experiment in suite.experiments:
         plan = experiment.plan(subject.capabilities)
         if plan.unsupported:
             continue
@@ -135,8 +160,9 @@ def _look(
         share = dataclasses.replace(settings, trials=trials if plan.tests else None)
         failed = _first_failure(experiment.run(subject, share))
         if failed is not None:
-            return Mark(True, failed.trials, f"{failed.case}: {failed.check}", complete)
-    return Mark(False, trials, None, complete, supported)
+            check = f"{failed.case}: {failed.check}"
+            return Mark(True, failed.trials, check, complete, side=suite.side)
+    return Mark(False, trials, None, complete, supported, suite.side)
 
 
 def _first_failure(verdicts: Iterable[Verdict]) -> Verdict | None:

@@ -9,12 +9,13 @@ from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 
 from specverify.checks.experiment import PROFILES, Settings, Suite
 from specverify.environment import PACKAGES, version_of
-from specverify.exam import LOOKS, Role, Row, examine
+from specverify.exam import LAWFUL_PREFIX, STAGES, Role, Row, examine
 from specverify.exam_results import ExamResults, MarkRecord, RowRecord
 from specverify.mutants import MUTANTS
+from specverify.mutants.lawful import LAWFUL
 from specverify.registry import resolve
 
-CORRECT = ("reference", "reference-match")
+CORRECT = ("reference", "reference-match", *(LAWFUL_PREFIX + name for name in sorted(LAWFUL)))
 """Samplers that must not be accused."""
 EXAM_TV = 0.02
 """Deviation that the full budget of an exam is powered for."""
@@ -42,7 +43,7 @@ def run_exam(
         suites: columns of the matrix.
         profile: of the settings.
         seed: root seed.
-        alpha: false-alarm probability for each subject over all tests and looks.
+        alpha: false-alarm probability for each subject over all tests and stages.
         workers: processes; 1 runs everything in this one.
         done: called with (row, finished, all) as subjects finish.
 
@@ -51,7 +52,9 @@ def run_exam(
     """
     suites = [suite for suite in suites if suite.experiments]
     everybody = subjects()
-    settings = Settings(root_seed=seed, alpha=alpha, tv=EXAM_TV, profile=PROFILES[profile])
+    settings = Settings(
+        root_seed=seed, alpha=alpha, tv=EXAM_TV, profile=PROFILES[profile], shrink=False
+    )
     rows: dict[str, RowRecord] = {}
     for row in _rows(everybody, suites, settings, workers):
         rows[row.subject] = row
@@ -101,17 +104,21 @@ def _sit(name: str, role: Role, suites: Sequence[Suite], settings: Settings) -> 
     started = time.perf_counter()
     subject = resolve(name)
     tests = sum(e.plan(subject.capabilities).tests for suite in suites for e in suite.experiments)
-    share = settings.alpha / (max(tests, 1) * (len(LOOKS) + 1))
-    row = examine(subject, role, suites, dataclasses.replace(settings, alpha=share))
+    share = settings.alpha / (max(tests, 1) * STAGES)
+    thorough = settings.profile.name != "quick"
+    row = examine(
+        subject, role, suites, dataclasses.replace(settings, alpha=share), thorough=thorough
+    )
     return _record(row, time.perf_counter() - started)
 
 
 def _record(row: Row, seconds: float) -> RowRecord:
     mutant = MUTANTS.get(row.subject.removeprefix(MUTANT_PREFIX))
+    variant = LAWFUL.get(row.subject.removeprefix(LAWFUL_PREFIX))
     return RowRecord(
         subject=row.subject,
         role=row.role.value,
-        summary=mutant.summary if mutant else "correct",
+        summary=mutant.summary if mutant else variant.summary if variant else "correct",
         seen_at=mutant.seen_at if mutant else "",
         right=row.right,
         marks={

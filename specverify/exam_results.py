@@ -54,7 +54,7 @@ class ExamResults(_Record):
     seed: int
     """Root seed."""
     alpha: float
-    """False-alarm probability for each subject, over all suites, tests and looks."""
+    """False-alarm probability for each subject, over all suites, tests and stages."""
     tv: float
     """Deviation that the full budget is powered for."""
     power: float

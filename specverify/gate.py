@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import dataclasses
 import enum
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
-from specverify.checks.verdict import Verdict
-from specverify.results import CellRecord, LookRecord, Outcome, VerdictRecord
+from specverify import evidence
+from specverify.checks.verdict import Family, Verdict
+from specverify.results import CellRecord, CulpritRecord, LookRecord, Outcome, VerdictRecord
 
 _ROUNDING = 1e-9
 
@@ -71,6 +72,59 @@ def overspent(verdicts: Iterable[VerdictRecord], budget: float) -> float | None:
     """
     spent = sum(verdict.alpha for verdict in verdicts)
     return spent if spent > budget * (1 + _ROUNDING) else None
+
+
+_LEAST_SHARE = 0.25
+"""Least share of a test's alpha behind its p-value: looks with a ledger. See ``checks.watch``."""
+_MOST_LOOKS = 32
+"""Pairs of trials share theirs among their looks; 2e8 trials are looked at 31 times."""
+
+
+def culprits(
+    verdicts: Sequence[VerdictRecord], alpha: float, tests: int
+) -> tuple[CulpritRecord, ...]:
+    """The checks that Holm's rule rejects: all that failed a test, and maybe more.
+
+    A p-value enters divided by the least share of alpha that its test may have spent, so that the
+    union of a check's looks and its final test is paid for; one that failed enters with at most its
+    share, which is what failing means.  Tests that gave no p-value enter with 1.
+
+    Args:
+        verdicts: of the run.
+        alpha: bound on the probability of naming any check wrongly.
+        tests: statistical tests of the run, among which alpha was split.
+
+    Returns:
+        the culprits, strongest evidence first; none if no check failed a test.
+    """
+    tested = [v for v in verdicts if v.p_value is not None and v.alpha > 0]
+    if not any(verdict.status is Outcome.FAIL for verdict in tested):
+        return ()
+    p_values = [_adjusted(verdict) for verdict in tested]
+    family = p_values + [1.0] * (tests - len(p_values))
+    found = evidence.holm(family, alpha)
+    return tuple(
+        CulpritRecord(check=tested[i].name, adjusted_p_value=found.adjusted[i])
+        for i in found.culprits
+        if i < len(tested)
+    )
+
+
+def _adjusted(verdict: VerdictRecord) -> float:
+    assert verdict.p_value is not None
+    looks = _MOST_LOOKS if verdict.family == Family.INDEPENDENCE else 1
+    p_value = min(1.0, verdict.p_value * looks / _LEAST_SHARE)
+    return min(p_value, verdict.alpha) if verdict.status is Outcome.FAIL else p_value
+
+
+def global_log_e(verdicts: Iterable[VerdictRecord]) -> float | None:
+    """Ln of the run's e-value that every law holds: the mean of all, whatever their dependence.
+
+    Returns:
+        ``None`` if no check has an e-value.
+    """
+    found = [verdict.log_e for verdict in verdicts if verdict.log_e is not None]
+    return evidence.global_log_e(found) if found else None
 
 
 def overall(outcomes: Iterable[Outcome], *, complete: bool = True) -> Outcome:

@@ -30,6 +30,8 @@ _OPTIONS: tuple[tuple[str, Callable[[str], Any], str], ...] = (
     ("out", Path, "folder for results.json and summary.md (default: write no files)"),
     ("cases", Path, "file of recorded rows for the suite of recorded cases"),
     ("only-check", str, "report this check alone"),
+    ("ledger", Path, "file in which the evidence of all runs adds up; created if absent"),
+    ("first-trial", int, "begin at this trial, as a run with a ledger did (to reproduce it)"),
 )
 
 

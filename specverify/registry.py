@@ -1,7 +1,8 @@
 """Find a sampler by the name that a user gives.
 
-Three kinds of name: one registered by an installed package in the entry-point group
-``specverify.samplers``, ``mutant:NAME`` for a sampler with one known bug, and
+Four kinds of name: one registered by an installed package in the entry-point group
+``specverify.samplers``, ``mutant:NAME`` for a sampler with one known bug, ``lawful:NAME`` for a
+correct one that is not the reference, and
 ``package.module:attribute`` for any callable that can be imported, the current directory included.
 """
 
@@ -26,6 +27,7 @@ GROUP = "specverify.samplers"
 """Entry-point group in which a package registers its samplers."""
 
 _MUTANT = "mutant:"
+_LAWFUL = "lawful:"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,8 +53,9 @@ def resolve(name: str) -> Subject:
     """The sampler of that name, ready to be put to the test.
 
     Args:
-        name: a registered name, ``mutant:NAME`` or ``package.module:attribute``. A class is
-            instantiated without arguments; a function is the sampler itself and is not called.
+        name: a registered name, ``mutant:NAME``, ``lawful:NAME`` or ``package.module:attribute``.
+            A class is instantiated without arguments; a function is the sampler itself and is not
+            called.
 
     Raises:
         ValueError: if there is no such sampler, it cannot be imported (with the original error),
@@ -63,6 +66,8 @@ def resolve(name: str) -> Subject:
         return _registered(entry_point)
     if name.startswith(_MUTANT):
         return _mutant(name)
+    if name.startswith(_LAWFUL):
+        return _lawful(name)
     if ":" in name:
         return _imported(name)
     raise ValueError(_unknown(name))
@@ -113,6 +118,18 @@ def _mutant(name: str) -> Subject:
             "`specverify list mutants` names them all"
         )
     return _subject(name, mutant.build(), version_of(DISTRIBUTION))
+
+
+def _lawful(name: str) -> Subject:
+    from specverify.mutants.lawful import LAWFUL
+
+    variant = LAWFUL.get(name.removeprefix(_LAWFUL))
+    if variant is None:
+        raise ValueError(
+            f"sampler {name!r}: there is no such lawful variant; expected one of "
+            f"{', '.join(_LAWFUL + known for known in LAWFUL)}"
+        )
+    return _subject(name, variant.build(), version_of(DISTRIBUTION))
 
 
 def _imported(name: str) -> Subject:

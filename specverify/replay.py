@@ -1,6 +1,6 @@
 """Replay tokens: everything that one check needs to be run again, byte for byte, in one word.
 
-A token is ``sv1.`` and the base64url form of a CRC-32 and a deflated JSON list.  It holds
+A token is ``sv2.`` and the base64url form of a CRC-32 and a deflated JSON list.  It holds
 the decisions of the run (seed, share of alpha, power, profile, ...), not its data: every random
 number derives from the seed and the place where it is used, so the same decisions give the same
 counts.
@@ -22,13 +22,14 @@ import pydantic
 
 import specverify
 from specverify._options import RunOptions, file_digest
+from specverify.checks.verdict import ACCOUNT_STATISTIC
 from specverify.results import Outcome, VerdictRecord
 
 if TYPE_CHECKING:
     from specverify._runner import Answer
     from specverify.checks.experiment import Experiment, Progress, Suite
 
-PREFIX = "sv1."
+PREFIX = "sv2."
 """First characters of a token; the number is the version of its layout."""
 
 # Part of the layout: with these words known beforehand a token is half as long. Never change it
@@ -80,6 +81,8 @@ class ReplayToken(pydantic.BaseModel):
     """What the check came to in the run that made the token."""
     n: int
     """Trials that it took."""
+    first_trial: int | None
+    """Where the shard of a ledger began; None without a ledger."""
 
     def encode(self) -> str:
         """The token as one word of URL-safe characters."""
@@ -115,7 +118,7 @@ class ReplayToken(pydantic.BaseModel):
             ) from None
 
     def options(self, cases: Path | None = None) -> RunOptions:
-        """The options of a run that reproduces the check.
+        """The options of a run that reproduces the check; they name no ledger, ever.
 
         Args:
             cases: where the file of recorded rows is now, if it has moved.
@@ -128,7 +131,7 @@ class ReplayToken(pydantic.BaseModel):
         options = RunOptions(
             sampler=self.sampler, power=self.power, tv=self.tv, profile=self.profile,
             seed=self.seed, device=self.device, trials=self.trials, cases=cases,
-            only_check=self.check,
+            only_check=self.check, first_trial=self.first_trial,
         )  # fmt: skip
         if cases is not None and not file_digest(cases).startswith(self.cases_digest or ""):
             raise ValueError(
@@ -147,6 +150,7 @@ def stamp(verdict: VerdictRecord, options: RunOptions, alpha: float, digest: str
         alpha: share of one test in that run.
         digest: SHA-256 of the file of recorded rows, if there is one.
     """
+    in_ledger = options.ledger is not None or options.first_trial is not None
     return ReplayToken(
         made_by=specverify.__version__, sampler=options.sampler,
         suite=verdict.suite, case=verdict.case, check=verdict.check,
@@ -155,14 +159,19 @@ def stamp(verdict: VerdictRecord, options: RunOptions, alpha: float, digest: str
         cases_path=str(options.cases) if options.cases else None,
         cases_digest=digest[:16] if digest else None,
         outcome=verdict.status.value, n=verdict.trials,
+        first_trial=verdict.first_trial if in_ledger else None,
     ).encode()  # fmt: skip
 
 
 def stamped(answer: Answer, options: RunOptions, alpha: float, digest: str | None) -> Answer:
-    """The same answer, with a token on every check that failed or was inconclusive."""
+    """The same answer, with a token on every check that failed or was inconclusive.
+
+    What failed by the evidence of several runs together cannot be shown by running one again.
+    """
     verdicts = tuple(
         verdict.model_copy(update={"replay": stamp(verdict, options, alpha, digest)})
         if verdict.status in (Outcome.FAIL, Outcome.INCONCLUSIVE)
+        and verdict.statistic != ACCOUNT_STATISTIC
         else verdict
         for verdict in answer.verdicts
     )

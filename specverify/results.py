@@ -123,6 +123,18 @@ class VerdictRecord(_Record):
     """The cells that deviate most."""
     looks: tuple[LookRecord, ...] = ()
     """Each look at the data, in order of trials; empty for a check that looks once."""
+    log_e: float | None = None
+    """Natural logarithm of this run's e-value, where the check has one."""
+    first_trial: int = 0
+    """Number of the first trial; not 0 where a ledger has earlier ones."""
+    account_trials: int | None = None
+    """Trials of all runs in the ledger, this one included."""
+    account_log_e: float | None = None
+    """Natural logarithm of the e-value of all these runs together: the mean of the product of
+    theirs and of one bet that goes on through all their trials."""
+    account_certified: float | None = None
+    """Upper bound on the true total variation from all these runs, which holds with probability
+    ``confidence`` however often one looks."""
     seconds: float = 0.0
     """Wall time."""
     replay: str | None = None
@@ -132,6 +144,15 @@ class VerdictRecord(_Record):
     def name(self) -> str:
         """Suite, case and check in one line."""
         return f"{self.suite}/{self.case}/{self.check}"
+
+
+class CulpritRecord(_Record):
+    """A check that is rejected together with all others at the alpha of the whole run."""
+
+    check: str
+    """Suite, case and check in one line."""
+    adjusted_p_value: float
+    """Its p-value, adjusted by Holm's rule; at most the alpha of the run."""
 
 
 class ErrorRecord(_Record):
@@ -207,6 +228,8 @@ class RunSettings(_Record):
     """Torch device that the sampler ran on."""
     trials: int | None = None
     """Exact number of trials, if it was forced."""
+    ledger: str | None = None
+    """File in which the evidence of several runs adds up, as the user named it."""
     workers: int = 1
     """Processes that ran cases."""
     cases_file: CasesRecord | None = None
@@ -240,6 +263,11 @@ class RunResults(_Record):
     """The answer of every check, ordered by suite, case and check."""
     errors: tuple[ErrorRecord, ...] = ()
     """Faults of the harness itself."""
+    culprits: tuple[CulpritRecord, ...] = ()
+    """If a statistical test failed: all checks that Holm's rule rejects, strongest first."""
+    global_log_e: float | None = None
+    """Natural logarithm of the e-value of the hypothesis that every law holds: the mean of the
+    e-values of all checks that have one."""
 
 
 def write(results: RunResults, path: Path) -> None:

@@ -12,7 +12,20 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from specverify.checks.experiment import Suite
 
-NAMES = ("greedy", "support", "random", "mixed", "exclusion", "acceptance", "recorded")
+NAMES = (
+    "greedy",
+    "support",
+    "differential",
+    "metamorphic",
+    "independence",
+    "random",
+    "mixed",
+    "exclusion",
+    "acceptance",
+    "tail",
+    "drafting",
+    "recorded",
+)
 """The suites, cheapest first; ``recorded`` is empty unless a file of rows is named."""
 
 

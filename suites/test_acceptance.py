@@ -12,8 +12,11 @@ import functools
 import pytest
 from specverify.suites.declare import COUPLING, Suite, case, r
 
+from specverify.checks import relation_layouts, relations
+from specverify.checks.experiment import Side
 from specverify.checks.layout_experiment import LayoutExperiment
 from specverify.checks.layout_properties import greedy_drafts_all_pass, greedy_layout
+from specverify.checks.metamorphic import MetamorphicExperiment
 
 _case = functools.partial(case, "acceptance", families=COUPLING)
 
@@ -29,6 +32,15 @@ SUITE = Suite(
             needs=("greedy",),
             coupling=True,
         ),
+        MetamorphicExperiment(
+            suite="acceptance",
+            case="scaled-draft-law",
+            layouts=relation_layouts.dense_drafts,
+            holds=relations.scaled_draft_law,
+            needs=("dense",),
+            coupling=True,
+            copies=16,
+        ),
         _case("dense-V4-K2", 4, r(drafts=2), r(drafts=1, temperature=0.75)),
         _case("dense-V8-K3", 8, r(drafts=3)),
         _case("dense-V16-K4", 16, r(drafts=4)),
@@ -40,6 +52,7 @@ SUITE = Suite(
         _case("one-hot-V8-K3", 8, r(drafts=3), dense=False),
         _case("one-hot-V6-K2-greedy-drafts", 6, r(drafts=2, drafting="greedy"), dense=False),
     ),
+    Side.COUPLING,
 )
 
 

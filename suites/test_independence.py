@@ -22,7 +22,7 @@ SUITE = Suite(
         _case("V4-unrelated-seeds", 4, *_THREE),
         _case("V4-ascending-seeds", 4, *_THREE, seeding=Seeding.ASCENDING),
         _case("V4-descending-seeds", 4, *_THREE, seeding=Seeding.DESCENDING),
-        # A sampler that forgets the position draws the same coins for ever: a wrong law, not a pair.
+        # A sampler that forgets the position draws the same coins for ever: a wrong law.
         _case("V4-one-seed", 4, *_THREE, seeding=Seeding.SAME, families=LAW),
         _case("V4-one-hot-descending-seeds", 4, *_THREE, seeding=Seeding.DESCENDING, dense=False),
     ),

@@ -135,8 +135,17 @@ def test_nothing_of_the_users_pytest_interferes(command, tmp_path, monkeypatch):
         (["run", *SAMPLER, "-n", "many"], "workers: got 'many'"),
         (["run", *SAMPLER, "--out", "installed/test_fake.py/x"], "which cannot be written"),
         (["run", *SAMPLER, "--cases", "nowhere"], "cases: got 'nowhere'; expected a file"),
-        (["replay", "sv1.abc"], "is damaged"),
-        (["replay", "abc"], "starts with 'sv1.'"),
+        (["run", *SAMPLER, "--ledger", "nowhere/x"], "its folder does not exist"),
+        (["run", *SAMPLER, "--ledger", "installed"], "it is not a regular file"),
+        (["run", *SAMPLER, "--ledger", "installed/test_fake.py"], "it is not a ledger"),
+        (["ledger", "show", "nowhere"], "there is no such file"),
+        (["ledger", "show", "installed/test_fake.py"], "it is not a ledger"),
+        (["ledger", "verify", "nowhere"], "there is no such file"),
+        (["ledger", "export", "nowhere", "x.csv"], "there is no such file"),
+        (["accuracy", "--a", "0.79"], "accuracy: got too little; expected --a, --b and --n"),
+        (["accuracy", "--a", "79", "--b", "0.7", "--n", "9"], "--a: got 79.0"),
+        (["replay", "sv2.abc"], "is damaged"),
+        (["replay", "abc"], "starts with 'sv2.'"),
         (["power", "--cells", "1"], "cells: got 1"),
         (["power", "--alpha", "2"], "alpha: got 2"),
         (["list", "checks", "--sampler", "nope"], "no sampler of that name"),
@@ -244,10 +253,52 @@ def test_lists_and_doctor_name_what_there_is(command):
     assert "flashspec" in doctor
 
 
+def test_a_ledger_is_shown_verified_and_exported(command, tmp_path):
+    from ledger_cases import fill
+
+    path = tmp_path / "nights.ledger"
+    fill(path)
+    shown = command("ledger", "show", path, "--case", "random/dense-V4-K2")
+    assert shown.exit_code == 0, shown.output
+    assert "reference 1.0 on cpu" in shown.stdout
+    assert "0: 0-1999" in shown.stdout
+    assert "confidence 0.999, however often one looks" in shown.stdout
+    assert (
+        "no account of subject 'nope'"
+        in command("ledger", "show", path, "--sampler", "nope").stderr
+    )
+    found = command("ledger", "verify", path)
+    assert (found.exit_code, "exact" in found.stdout) == (0, True)
+    assert command("ledger", "export", path, "cells.csv", "--what", "cells").exit_code == 0
+    assert Path("cells.csv").read_text().startswith("account,")
+    wrong = command("ledger", "export", path, "x.txt")
+    assert (wrong.exit_code, "format: got 'txt'" in wrong.stderr) == (2, True)
+    whole = bytearray(path.read_bytes())
+    at = whole.index(b"dense-V4-K2")
+    whole[at : at + 5] = b"spars"
+    path.write_bytes(whole)
+    assert command("ledger", "verify", path).exit_code == 1
+    assert command("run", *SAMPLER, "--ledger", path).exit_code == 2
+    assert path.read_bytes() == whole
+
+
+def test_a_run_names_its_ledger_in_its_results(command):
+    done = command("run", *SAMPLER, "--ledger", "nights.ledger")
+    assert done.exit_code == 0, done.output
+    assert results.load("specverify-out/results.json").settings.ledger == "nights.ledger"
+    assert Path("nights.ledger").exists()
+
+
+def test_two_accuracies_are_compared(command):
+    done = command("accuracy", "--a", 0.79, "--b", 0.77, "--n", 1319)
+    assert done.exit_code == 0
+    assert done.stdout.startswith("1,319 questions cannot tell 0.79 from 0.77: p = 0.223")
+
+
 def test_help_and_version_are_light():
     code = (
         "import sys\nfrom specverify.cli import app\n"
-        "for args in (['--version'], ['--help'], ['run', '--help']):\n"
+        "for args in (['--version'], ['--help'], ['run', '--help'], ['ledger', '--help']):\n"
         "    try: app(args)\n"
         "    except SystemExit as end: assert end.code == 0\n"
         "heavy = {'torch', 'hypothesis', 'pytest', 'numpy'} & set(sys.modules)\n"
@@ -287,3 +338,16 @@ def test_the_installed_command_verifies_and_replays_a_real_mutant(tmp_path):
     again = call("replay", bad["replay"])
     assert again.returncode == 1
     assert "Reproduced" in again.stdout
+
+
+def test_a_run_writes_its_html_report(command):
+    done = command("run", *SAMPLER, "--html", "pages/report.html", fake="pass fail")
+    assert done.exit_code == 1
+    assert "Report written to pages/report.html" in done.output
+    assert "<b>1</b>" in Path("pages/report.html").read_text("utf-8")
+
+
+def test_an_html_report_that_cannot_be_written_is_refused_before_anything_runs(command):
+    done = command("run", *SAMPLER, "--html", ".")
+    assert (done.exit_code, Path("specverify-out/results.json").exists()) == (2, False)
+    assert "html: got '.', which is a folder" in done.output

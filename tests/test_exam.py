@@ -46,7 +46,8 @@ ACCEPTANCE = "acceptance"
         ({Side.EITHER, Side.COUPLING}, {Role.LOSSY, Role.SLOW}),
         ({Side.LAW, Side.EITHER, Side.COUPLING}, {Role.LOSSY}),
     ],
-    ids=str,
+    # Sorted: sets print in another order in every worker of pytest-xdist.
+    ids=lambda names: "+".join(sorted(name.value for name in names)) or "nobody",
 )
 def test_who_is_right(caught: set[Side], right_for: set[Role]) -> None:
     marks = {side.value: Mark(side in caught, 2000, None, True, side=side) for side in Side}

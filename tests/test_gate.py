@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from specverify import gate
 from specverify.checks import experiment
 from specverify.checks.verdict import Cell, Family, Status, Verdict, overall
-from specverify.results import Outcome
+from specverify.results import Outcome, VerdictRecord
 
 outcomes = st.lists(st.sampled_from(Outcome), max_size=6)
 
@@ -83,3 +83,49 @@ def test_profile_names_known_without_torch_are_those_of_the_experiments():
     from specverify._options import PROFILE_NAMES
 
     assert tuple(experiment.PROFILES) == PROFILE_NAMES
+
+
+def checked(check, p_value, status=Outcome.PASS, alpha=1e-3, family="law", log_e=None):
+    return VerdictRecord(
+        suite="s", case="c", check=check, family=family, status=status, reason="",
+        p_value=p_value, alpha=alpha, log_e=log_e,
+    )  # fmt: skip
+
+
+def test_culprits_are_all_failures_and_what_holm_adds():
+    verdicts = [
+        checked("a", 1e-30, Outcome.FAIL),
+        checked("b", 2.4e-4, Outcome.FAIL),  # at a share of the alpha: its bet was lost for sure
+        checked("c", 2.7e-4),  # by itself not rejected, but with two rejections there is room
+        checked("d", 0.5),
+        checked("e", None, Outcome.INCONCLUSIVE),
+        checked("f", None, Outcome.FAIL, alpha=0.0, family="exact"),
+    ]
+    found = gate.culprits(verdicts, 1e-2, 10)
+    assert [culprit.check for culprit in found] == ["s/c/a", "s/c/b", "s/c/c"]
+    assert found[0].adjusted_p_value == pytest.approx(10 * 4e-30)
+    assert found[1].adjusted_p_value == pytest.approx(9 * 4 * 2.4e-4)
+    assert found[2].adjusted_p_value == pytest.approx(8 * 4 * 2.7e-4)
+    assert all(culprit.adjusted_p_value <= 1e-2 for culprit in found)
+    assert gate.culprits(verdicts[2:], 1e-2, 10) == ()
+    assert gate.culprits([], 1e-2, 0) == ()
+
+
+def test_every_failure_is_a_culprit_however_its_share_was_spent():
+    """A p-value near the whole share failed at the share, and so has p <= share in Holm's terms."""
+    verdicts = [
+        checked("a", 9e-4, Outcome.FAIL),
+        checked("b", 9e-4, Outcome.FAIL, family=Family.LAW),
+    ]
+    pairs = checked("p", 1e-6, Outcome.FAIL, family="independence")
+    found = gate.culprits([*verdicts, pairs], 1e-2, 10)
+    assert [culprit.check for culprit in found] == ["s/c/p", "s/c/a", "s/c/b"]
+    # Looks at pairs share their alpha: as many as there can be are paid for.
+    assert found[0].adjusted_p_value == pytest.approx(10 * 4 * 32 * 1e-6)
+
+
+def test_the_e_value_of_a_run_is_the_mean_of_its_checks():
+    assert gate.global_log_e([checked("a", 0.5)]) is None
+    found = gate.global_log_e([checked("a", 0.5, log_e=math.log(4)), checked("b", 0.5, log_e=0.0)])
+    assert found == pytest.approx(math.log(2.5))
+    assert gate.global_log_e([checked("a", 0.0, log_e=math.inf), checked("b", 0.5)]) == math.inf

@@ -80,7 +80,7 @@ def test_a_failure_prints_reason_numbers_cells_and_a_token_that_reproduces_it(ru
         "*FAIL fake/1-fail/law/check 0: it was told to fail by gate*",
         "*n = 1,000, cressie-read = inf, p = *, alpha = *, cells = 4,*certified TV <= 0.005*",
         "*token [[]1] | [*]  3 / 2.5*",
-        "*specverify replay sv1.*",
+        "*specverify replay sv2.*",
     ])  # fmt: skip
     failed = [verdict for verdict in found.verdicts if verdict.status == "fail"]
     token = ReplayToken.decode(failed[1].replay)
@@ -96,7 +96,7 @@ def test_the_files_are_written_and_junit_tells_every_check(run, pytester):
     assert "**FAIL**" in (out / "summary.md").read_text()
     junit = (pytester.path / "junit.xml").read_text()
     assert 'name="law/check 1" value="pass n=1000' in junit
-    assert "replay=sv1." in junit
+    assert "replay=sv2." in junit
     assert "specverify.result" not in junit
 
 

@@ -15,6 +15,7 @@ TOKEN = ReplayToken(
     made_by="0.1.0", sampler="fake_suite:my_sampler", suite="fake", case="1-fail",
     check="law/check 0", seed=7, alpha=1e-6 / 149, power=0.999, tv=None, profile="quick",
     trials=None, device="cpu", cases_path=None, cases_digest=None, outcome="fail", n=1000,
+    first_trial=None,
 )  # fmt: skip
 
 
@@ -42,7 +43,7 @@ def test_a_token_gives_back_what_was_put_in(**fields):
 
 def test_a_token_is_one_short_word():
     text = TOKEN.encode()
-    assert text.startswith("sv1.")
+    assert text.startswith("sv2.")
     assert len(text) < 150
     assert set(text) <= set("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_.")
 
@@ -60,15 +61,22 @@ def test_a_changed_letter_is_noticed(position):
         ReplayToken.decode(text[:position] + other + text[position + 1 :])
 
 
-@pytest.mark.parametrize("text", ["sv1.", "sv1.AAAA", TOKEN.encode()[:-3], TOKEN.encode() + "AAAA"])
+@pytest.mark.parametrize("text", ["sv2.", "sv2.AAAA", TOKEN.encode()[:-3], TOKEN.encode() + "AAAA"])
 def test_a_part_of_a_token_is_noticed(text):
     with pytest.raises(ValueError, match="damaged"):
         ReplayToken.decode(text)
 
 
-@pytest.mark.parametrize("text", ["", "sv2.AAAA", "hello"])
+# A token of the first layout, which knew of no ledger.
+OLD = (
+    "sv1.WGsZbUMIpCVmp8YXl2aWpFrlVsYXJ-YW5KQWQcWBlKEuxAQlkOeTM1KTsxWAusx1zPTMDQ1NDCyNLU0tzY0NTU"
+    "0wXI_qWDRXQgw1NDAwiAUA"
+)
+
+
+@pytest.mark.parametrize("text", ["", "sv1.AAAA", OLD, "hello"])
 def test_another_version_is_named_as_such(text):
-    with pytest.raises(ValueError, match="starts with 'sv1"):
+    with pytest.raises(ValueError, match="starts with 'sv2"):
         ReplayToken.decode(text)
 
 
@@ -120,6 +128,6 @@ def test_another_file_of_rows_is_refused(tmp_path):
 
 
 GOLDEN = (
-    "sv1.WGsZbUMIpCVmp8YXl2aWpFrlVsYXJ-YW5KQWQcWBlKEuxAQlkOeTM1KTsxWAusx1zPTMDQ1NDCyNLU0tzY0NTU"
-    "0wXI_qWDRXQgw1NDAwiAUA"
+    "sv2.MDgnwEMIpCVmp8YXl2aWpFrlVsYXJ-YW5KQWQcWBlKEuxAQlkOeTM1KTsxWAusx1zPTMDQ1NDCyNLU0tzY0NTU"
+    "0wXI_qWDRXQgw1NDAwAAvEAgA"
 )

@@ -14,7 +14,7 @@ from specverify.reports.summary import markdown
 from specverify.reports.terminal import report
 
 from specverify import environment, results
-from specverify.results import Outcome, RunStatus, VerdictRecord
+from specverify.results import CulpritRecord, Outcome, RunResults, RunStatus, VerdictRecord
 
 
 def verdict(check="law/joint", status=Outcome.PASS, **fields):
@@ -167,6 +167,19 @@ def test_markdown_puts_the_verdict_first_and_the_replay_line_beside_the_check():
     assert lines[2].startswith("**FAIL**: 1 of 2 checks reject")
     assert any("law/" not in line and "`specverify replay sv1.abc`" in line for line in lines)
     assert "alpha 2e-08 spent of 1e-06" in paragraph(run)
+
+
+def test_markdown_names_the_culprits_and_the_e_value_of_the_run_in_one_line():
+    culprits = tuple(CulpritRecord(check=f"s/c/k|{i}", adjusted_p_value=1e-9) for i in range(12))
+    run = run_of(verdict("a", Outcome.FAIL)).model_copy(
+        update={"culprits": culprits, "global_log_e": math.inf}
+    )
+    assert RunResults.model_validate_json(run.model_dump_json()) == run
+    (line,) = (line for line in markdown(run).splitlines() if "Culprits" in line)
+    assert "(Holm's rule, alpha 1e-06): s/c/k\\|0, s/c/k\\|1" in line
+    assert "and 2 more" in line
+    assert line.endswith("All laws together: log e = inf, where ln(1 / alpha) is 13.8.")
+    assert "Culprits" not in markdown(run_of(verdict("a")))
 
 
 def test_results_and_reports_need_no_torch():

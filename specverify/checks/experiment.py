@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import enum
 from collections.abc import Callable
 from typing import Protocol
 
@@ -79,6 +80,9 @@ class Settings:
         profile: how much work may be done.
         device: torch device type the subject runs on.
         trials: run exactly this many trials instead of planning them (replays, exams).
+        shrink: look for the smallest failing layout; exams only count and do without.
+        ledger: file in which evidence adds up from run to run; ``None`` keeps none.
+        first_trial: where a shard of a ledger began, to run it again; ``None`` without a ledger.
     """
 
     root_seed: int = 0
@@ -89,6 +93,9 @@ class Settings:
     profile: Profile = PROFILES["quick"]
     device: str = "cpu"
     trials: int | None = None
+    shrink: bool = True
+    ledger: str | None = None
+    first_trial: int | None = None
 
     def requested_tv(self, capabilities: Capabilities) -> float:
         """The deviation that this run promises to catch in a sampler with these capabilities."""
@@ -138,10 +145,32 @@ class Experiment(Protocol):
         ...
 
 
+class Side(enum.StrEnum):
+    """What a rejection by a suite says of a sampler.
+
+    LAW: the emitted text, or something the sampler promises of it, is wrong; no lossless method
+    is ever rejected here.  COUPLING: it does not follow the acceptance rule that it declares, and
+    may be lossless all the same.  EITHER: with the same coins it emits other tokens than the rule
+    that it declares, which is one or the other.
+    """
+
+    LAW = "law"
+    COUPLING = "coupling"
+    EITHER = "either"
+
+
 @dataclasses.dataclass(frozen=True)
 class Suite:
-    """A named list of experiments, declared by a module of ``specverify.suites``."""
+    """A named list of experiments, declared by a module of ``specverify.suites``.
+
+    Attributes:
+        name: unique, for example ``random``.
+        summary: one line.
+        experiments: its cases.
+        side: what a rejection by it says of a sampler.
+    """
 
     name: str
     summary: str
     experiments: tuple[Experiment, ...]
+    side: Side = Side.LAW

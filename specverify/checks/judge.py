@@ -84,13 +84,14 @@ def judge_table(
         tv_detectable=found.detectable_tv,
         worst=_worst(table, counts, law) if failed or law.shape[0] <= SMALL_TABLE else (),
         looks=tuple(looks) if failed else (),
+        log_e=looks[-1].log_e if looks else None,
     )
 
 
 def judge_early(watch: TableWatch, question: Question) -> Verdict:
     """The verdict of a table when a case stopped before its full budget."""
     table, counts = watch.table, watch.counts
-    base = _base(table, counts, question)
+    base = dataclasses.replace(_base(table, counts, question), log_e=watch.log_e)
     if watch.alarm is None:
         return dataclasses.replace(
             base,

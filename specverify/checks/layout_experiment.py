@@ -8,12 +8,14 @@ layout that still shows it.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from specverify.checks.experiment import Plan, Progress, Settings
-from specverify.checks.structural import Violation, structural_violations
+from specverify.checks.layout_search import search
+from specverify.checks.structural import WHOLE_BATCH, Violation, structural_violations
 from specverify.checks.verdict import Family, Status, Verdict
 from specverify.contract import Batch, Capabilities, Emission
 from specverify.faults import SamplerFault, call
@@ -64,13 +66,34 @@ class LayoutExperiment:
         reason = self.plan(subject.capabilities).unsupported
         if reason:
             return [self._verdict(Status.NOT_SUPPORTED, reason, 0, started)]
-        planned = settings.trials or settings.profile.examples
-        search = _Search(self, subject, settings, planned, progress)
-        found = search.smallest_violation()
-        if found is not None:
-            return [self._verdict(Status.FAIL, found, search.examples, started)]
-        text = f"{search.examples} layouts, {self.copies} calls' worth of draws each, no violation"
-        return [self._verdict(Status.PASS, text, search.examples, started)]
+        stream = Stream.derive(settings.root_seed, "layouts", self.suite, self.case)
+        found = search(
+            self.layouts(subject.capabilities),
+            functools.partial(self._problems, subject, settings, stream),
+            seed=int(stream.bits64(0, 0, 0, Purpose.LAYOUT)),
+            examples=settings.trials or settings.profile.examples,
+            shrink=settings.shrink,
+            progress=progress,
+        )
+        if found.failure is not None:
+            return [self._verdict(Status.FAIL, found.failure, found.examples, started)]
+        text = f"{found.examples} layouts, {self.copies} calls' worth of draws each, no violation"
+        return [self._verdict(Status.PASS, text, found.examples, started)]
+
+    def _problems(
+        self, subject: Subject, settings: Settings, stream: Stream, batch: Batch
+    ) -> list[str]:
+        """What is wrong with the answer to one layout."""
+        seed = int(stream.bits64(0, 1, 0, Purpose.SEED))
+        many = replicate(batch, self.copies, stream).to(settings.device)
+        try:
+            emission = call(subject, many, seed, watch_input=True)
+        except SamplerFault as fault:
+            return [str(fault)]
+        found = structural_violations(many, emission) or self.holds(
+            many, emission, subject.capabilities
+        )
+        return [sentence(violation, batch.num_requests) for violation in found]
 
     def _verdict(self, status: Status, reason: str, examples: int, started: float) -> Verdict:
         return Verdict(
@@ -85,84 +108,16 @@ class LayoutExperiment:
         )
 
 
-class _Search:
-    """One hypothesis search; remembers the last failing layout, which is the smallest."""
+def sentence(violation: Violation, requests: int) -> str:
+    """A violation in words, with the request of the layout that a copy stands for.
 
-    def __init__(
-        self,
-        experiment: LayoutExperiment,
-        subject: Subject,
-        settings: Settings,
-        planned: int,
-        progress: Progress | None,
-    ) -> None:
-        self.experiment, self.subject, self.settings = experiment, subject, settings
-        self.planned, self.progress = planned, progress
-        self.stream = Stream.derive(
-            settings.root_seed, "layouts", experiment.suite, experiment.case
-        )
-        self.examples = 0
-        self.failure: str | None = None
-
-    def smallest_violation(self) -> str | None:
-        """Run the search; the diagnosis of the smallest failing layout, ``None`` if none fails."""
-        import hypothesis
-
-        strategy = self.experiment.layouts(self.subject.capabilities)
-        search: Any = hypothesis.given(strategy)(self._example)
-        search = hypothesis.seed(int(self.stream.bits64(0, 0, 0, Purpose.LAYOUT)))(search)
-        search = hypothesis.settings(
-            max_examples=self.planned,
-            database=None,
-            deadline=None,
-            derandomize=False,
-            phases=(hypothesis.Phase.generate, hypothesis.Phase.shrink),
-            suppress_health_check=list(hypothesis.HealthCheck),
-            verbosity=hypothesis.Verbosity.quiet,
-            print_blob=False,
-            report_multiple_bugs=False,
-        )(search)
-        try:
-            search()
-        except _ViolatedError:
-            return self.failure
-        except hypothesis.errors.Flaky:
-            if self.failure is None:
-                raise
-            return f"{self.failure}\nasked again, the sampler answered otherwise: it keeps a state"
-        return None
-
-    def _example(self, batch: Batch) -> None:
-        self.examples += 1
-        problems = self._problems(batch)
-        if self.progress is not None and self.failure is None:
-            self.progress(min(self.examples, self.planned), self.planned)
-        if problems:
-            from specverify.layouts import describe
-
-            self.failure = f"{problems[0]}\nsmallest layout that shows it:\n{describe(batch)}"
-            raise _ViolatedError
-
-    def _problems(self, batch: Batch) -> list[str]:
-        seed = int(self.stream.bits64(0, 1, 0, Purpose.SEED))
-        many = replicate(batch, self.experiment.copies, self.stream).to(self.settings.device)
-        try:
-            emission = call(self.subject, many, seed, watch_input=True)
-        except SamplerFault as fault:
-            return [str(fault)]
-        found = structural_violations(many, emission) or self.experiment.holds(
-            many, emission, self.subject.capabilities
-        )
-        return [self._sentence(violation, batch.num_requests) for violation in found]
-
-    @staticmethod
-    def _sentence(violation: Violation, requests: int) -> str:
-        # Copies stand one behind the other, so the remainder is the request of the layout.
-        place = f"request {violation.request % requests}"
-        if violation.position is not None:
-            place += f", position {violation.position}"
-        return f"{place}: {violation.message}"
-
-
-class _ViolatedError(AssertionError):
-    """Raised inside the search so that hypothesis shrinks."""
+    Args:
+        violation: of a batch that holds copies of a layout, one behind the other.
+        requests: of the layout.
+    """
+    if violation.request == WHOLE_BATCH:
+        return str(violation)
+    place = f"request {violation.request % requests}"
+    if violation.position is not None:
+        place += f", position {violation.position}"
+    return f"{place}: {violation.message}"

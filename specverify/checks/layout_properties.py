@@ -19,6 +19,13 @@ def any_layout(capabilities: Capabilities) -> SearchStrategy[Batch]:
     return batches_for(capabilities)
 
 
+def wide_layout(capabilities: Capabilities) -> SearchStrategy[Batch]:
+    """Vocabularies that take several tiles of a kernel, few requests."""
+    from specverify.layouts import batches_for
+
+    return batches_for(capabilities, vocab=(300, 5000), max_requests=3, max_drafts=2)
+
+
 def greedy_layout(capabilities: Capabilities) -> SearchStrategy[Batch]:
     """Every request at temperature 0."""
     from specverify.layouts import batches_for

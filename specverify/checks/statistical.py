@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 
 from specverify import evidence
 from specverify.cases import Case
+from specverify.checks.account import Shard, group_of, with_account
 from specverify.checks.experiment import Plan, Progress, Settings
 from specverify.checks.judge import Question, judge_early, judge_table
 from specverify.checks.tables import Table, tables_of
@@ -69,10 +70,15 @@ class StatisticalExperiment:
         tables = self.tables(case, capabilities)
         requested = self.requested_tv(settings, capabilities)
         planned, trials = budget(settings, requested)
+        shard = self._shard(subject, case, settings, trials)
+        first = shard.reservation.first_trial if shard else settings.first_trial or 0
         try:
-            watches, done = watch_trials(subject, case, tables, settings, trials, progress)
+            watches, done = watch_trials(
+                subject, case, tables, settings, trials, progress, first_trial=first
+            )
         except SamplerFault as fault:
-            return [self._verdict("contract", Status.FAIL, str(fault))]
+            verdict = self._verdict("contract", Status.FAIL, str(fault))
+            return [dataclasses.replace(verdict, first_trial=first)]
         question = Question(
             suite=self.suite,
             case=self.case,
@@ -87,9 +93,29 @@ class StatisticalExperiment:
             else judge_early(watch, question)
             for watch in watches
         ]
+        if shard is not None:
+            verdicts = [
+                with_account(verdict, watch, totals, settings)
+                for verdict, watch, totals in zip(
+                    verdicts, watches, shard.settle(watches, done), strict=True
+                )
+            ]
         seconds = (time.perf_counter() - started) / len(tables)
         return void_if_dependent(
-            [dataclasses.replace(verdict, seconds=seconds) for verdict in verdicts]
+            [
+                dataclasses.replace(verdict, seconds=seconds, first_trial=first)
+                for verdict in verdicts
+            ]
+        )
+
+    def _shard(self, subject: Subject, case: Case, settings: Settings, trials: int) -> Shard | None:
+        if settings.ledger is None:
+            return None
+        # The name that the trials are drawn by: of recorded rows it holds their digest.
+        name = case.name.removeprefix(f"{self.suite}/")
+        group = group_of(subject, self.suite, name, settings.device)
+        return Shard.take(
+            settings.ledger, group, settings.root_seed, trials, step_of(subject, case)
         )
 
     def _verdict(self, check: str, status: Status, reason: str) -> Verdict:
@@ -103,6 +129,11 @@ class StatisticalExperiment:
         )
 
 
+def step_of(subject: Subject, case: Case) -> int:
+    """Trials that cannot be divided: with seeds of their own, calls may be cut anywhere."""
+    return 2 if subject.capabilities.per_request_seeds else block_size(case)
+
+
 def watch_trials(
     subject: Subject,
     case: Case,
@@ -110,8 +141,19 @@ def watch_trials(
     settings: Settings,
     trials: int,
     progress: Progress | None,
+    *,
+    first_trial: int = 0,
 ) -> tuple[list[TableWatch], int]:
     """Run trials, looking at growing numbers of them, until a table is rejected or all are done.
+
+    Args:
+        subject: the sampler under test.
+        case: what it is given.
+        tables: what is counted.
+        settings: of the run.
+        trials: the full budget.
+        progress: called with (done, planned) after each block.
+        first_trial: where to begin; looks are counted from there.
 
     Returns:
         the watches with their counts, and the trials that were run.
@@ -119,9 +161,7 @@ def watch_trials(
     Raises:
         SamplerFault: as :func:`~specverify.trials.run_trials`.
     """
-    # With seeds of their own, requests may be cut into calls anywhere.
-    step = 2 if subject.capabilities.per_request_seeds else block_size(case)
-    looks = schedule(trials, step)
+    looks = schedule(trials, step_of(subject, case))
     watches = [TableWatch(table, settings, len(looks) - 1) for table in tables]
     done = 0
     for look in looks:
@@ -131,7 +171,7 @@ def watch_trials(
             tables,
             root_seed=settings.root_seed,
             trials=look - done,
-            first_trial=done,
+            first_trial=first_trial + done,
             device=settings.device,
             progress=_shifted(progress, done, trials),
         )

@@ -5,6 +5,9 @@ from __future__ import annotations
 import dataclasses
 import enum
 
+ACCOUNT_STATISTIC = "e-process of all runs in the ledger (log e)"
+"""Statistic of a check that failed by what several runs found together, and by no run alone."""
+
 
 class Status(enum.StrEnum):
     """What a check found.
@@ -84,6 +87,13 @@ class Verdict:
         request, position: where in the batch, if the check looks at one place.
         worst: the cells that deviate most.
         looks: each look at the data, in order of trials; empty for a check that looks once.
+        log_e: natural logarithm of this run's e-value, where the check has one.
+        first_trial: number of the first trial; not 0 where a ledger has earlier ones.
+        account_trials: trials of all runs in the ledger, this one included.
+        account_log_e: natural logarithm of the e-value of all these runs together: the mean of the
+            product of theirs and of one bet that goes on through all their trials.
+        account_certified: upper bound on the true total variation from all these runs, which holds
+            with ``confidence`` however often one looks.
         seconds: wall time.
         replay: token that reruns this check alone.
     """
@@ -110,6 +120,11 @@ class Verdict:
     position: int | None = None
     worst: tuple[Cell, ...] = ()
     looks: tuple[Look, ...] = ()
+    log_e: float | None = None
+    first_trial: int = 0
+    account_trials: int | None = None
+    account_log_e: float | None = None
+    account_certified: float | None = None
     seconds: float = 0.0
     replay: str | None = None
 

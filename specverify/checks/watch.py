@@ -2,7 +2,8 @@
 
 Half of a test's share of alpha pays for looking, half for the test at the full budget.  Tables with
 a law are watched by the composite e-process, which may be looked at as often as one likes (Ville's
-inequality); pairs by the test of independence, whose looks share their half.
+inequality); pairs by the test of independence, whose looks share their half.  With a ledger, the
+half for looking pays for two: for the looks of this run, and for the evidence of all runs together.
 """
 
 from __future__ import annotations
@@ -25,6 +26,12 @@ GROWTH = 1.5
 FIRST_LOOK = 1_000
 LOOKING_SHARE = 0.5
 """Share of a test's alpha that is spent on looking early."""
+
+
+def looking_alpha(settings: Settings) -> float:
+    """What the looks of one run may spend; with a ledger, the account may spend as much again."""
+    shard = settings.ledger is not None or settings.first_trial is not None
+    return settings.alpha * LOOKING_SHARE / (2 if shard else 1)
 
 
 def schedule(trials: int, block: int) -> list[int]:
@@ -68,10 +75,20 @@ class TableWatch:
         self.alarm: Alarm | None = None
         self.looks: list[Look] = []
         self._settings = settings
-        self._alpha = settings.alpha * LOOKING_SHARE
+        self._alpha = looking_alpha(settings)
         self._looks = max(looks, 1)
         self._suspects = table.suspects(self.law) if table.suspects is not None else []
         self._process = self._make_process()
+
+    @property
+    def log_e(self) -> float | None:
+        """Ln of the e-value of all trials so far; ``None`` for pairs, which have none."""
+        return self.looks[-1].log_e if self.looks else None
+
+    def log_e_of(self, counts: IntArray) -> float | None:
+        """Ln of the e-value of any counts of this table, by the same bets; ``None`` for pairs."""
+        process = self._make_process()
+        return None if process is None else process.add(counts).log_e
 
     def _make_process(self) -> evidence.SequentialTest | None:
         if self.table.family is Family.INDEPENDENCE:

@@ -1,11 +1,31 @@
 """Samplers with one real bug each; the harness must catch every one."""
 
-from specverify.mutants import acceptance, emission, parameters, recovery, rows, slow
+from specverify.mutants import (
+    acceptance,
+    batching,
+    drafters,
+    emission,
+    numerics,
+    parameters,
+    recovery,
+    rows,
+    slow,
+)
 from specverify.mutants.mutant import Kind, Mutant
 
 MUTANTS: dict[str, Mutant] = {
     mutant.name: mutant
-    for room in (recovery, acceptance, rows, emission, parameters, slow)
+    for room in (
+        recovery,
+        acceptance,
+        rows,
+        emission,
+        parameters,
+        numerics,
+        batching,
+        drafters,
+        slow,
+    )
     for mutant in room.MUTANTS
 }
 

@@ -79,13 +79,6 @@ class SeedPlusRow(ChainSampler):
         return super().begin(batch.replace(seeds=(batch.seeds.long() + rows).to(torch.uint64)))
 
 
-class PositionIgnored(ChainSampler):
-    """The position does nothing: every step of a request draws the same coins."""
-
-    def begin(self, batch: Batch) -> Step:
-        return super().begin(batch.replace(positions=torch.zeros_like(batch.positions)))
-
-
 MUTANTS = (
     mutant_of(RatioInverted, "ratio-inverted", "textbook"),
     mutant_of(AcceptAll, "accept-all", "vllm-ascend #13730"),
@@ -95,5 +88,4 @@ MUTANTS = (
     mutant_of(CoinSameAllRows, "coin-same-all-rows", "textbook"),
     mutant_of(SeedIgnored, "seed-ignored", "vllm #6038"),
     mutant_of(SeedPlusRow, "seed-plus-row", "textbook"),
-    mutant_of(PositionIgnored, "position-ignored", "textbook"),
 )

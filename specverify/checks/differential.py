@@ -1,0 +1,196 @@
+"""The differential layer: the same coins to subject and reference, token for token.
+
+With injected coins a sampler is a function, and a fault that changes a share d of the decisions
+shows after about ln(1/beta)/d of them instead of 1/d**2.  Layouts come from hypothesis, coins from
+the thresholds of each layout; a disagreement within the float budget of its threshold is lawful and
+counted, everything else is a FAIL with the request, the position, p, q, coin and both outcomes.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import torch
+
+from specverify import evidence
+from specverify.checks.audit import Audit
+from specverify.checks.experiment import Plan, Progress, Settings
+from specverify.checks.layout_experiment import sentence
+from specverify.checks.layout_search import search
+from specverify.checks.oracle import reference_for
+from specverify.checks.structural import structural_violations
+from specverify.checks.threshold_coins import with_threshold_coins
+from specverify.checks.verdict import Family, Status, Verdict
+from specverify.contract import (
+    AcceptanceRule,
+    Batch,
+    Capabilities,
+    Emission,
+    Topology,
+)
+from specverify.faults import SamplerFault, call
+from specverify.reference import ChainSampler
+from specverify.replicate import replicate
+from specverify.streams import Purpose, Stream
+from specverify.subjects import Subject
+
+if TYPE_CHECKING:
+    from hypothesis.strategies import SearchStrategy
+
+
+def unsupported(capabilities: Capabilities) -> str | None:
+    """Why a subject cannot be compared token for token, and what that costs."""
+    if capabilities.final_coin is None:
+        trials = evidence.trials_needed(16, 0.01, 1e-9, 0.999)
+        return (
+            "the sampler takes no injected coins, so its law alone is judged: a fault in 1 % of "
+            f"the decisions shows after about 700 of them here, after about {trials:,} trials "
+            "there, and one that only extreme coins show is not seen at all"
+        )
+    if capabilities.acceptance is AcceptanceRule.UNDECLARED:
+        return "the sampler declares no acceptance rule, so equal coins promise no equal tokens"
+    if capabilities.topology is not Topology.CHAIN:
+        return f"the reference verifies chains; the sampler declares {capabilities.topology}"
+    return None
+
+
+@dataclasses.dataclass
+class _Tally:
+    """What has been compared so far."""
+
+    requests: int = 0
+    lawful: int = 0
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DifferentialExperiment:
+    """Generated layouts with injected coins, subject against reference.
+
+    Attributes:
+        suite, case: where it belongs.
+        layouts: the strategy for a subject's capabilities.
+        copies: sets of coins for each layout, in one call.
+        share: layouts for each example of the profile; they are cheap beside trials.
+    """
+
+    suite: str
+    case: str
+    layouts: Callable[[Capabilities], SearchStrategy[Batch]]
+    copies: int = 24
+    share: float = 1.0
+
+    def plan(self, capabilities: Capabilities) -> Plan:
+        """No statistical test; or why equal coins promise nothing."""
+        return Plan(0, unsupported(capabilities))
+
+    def run(
+        self, subject: Subject, settings: Settings, progress: Progress | None = None
+    ) -> list[Verdict]:
+        """Compare over many layouts; an unlawful disagreement shrinks and becomes one FAIL."""
+        started = time.perf_counter()
+        reason = unsupported(subject.capabilities)
+        if reason:
+            return [self._verdict(Status.NOT_SUPPORTED, reason, 0, started)]
+        stream = Stream.derive(settings.root_seed, "differential", self.suite, self.case)
+        tally = _Tally()
+        found = search(
+            self._layouts(subject.capabilities),
+            functools.partial(self._problems, subject, settings, stream, tally),
+            seed=int(stream.bits64(0, 0, 0, Purpose.LAYOUT)),
+            examples=settings.trials or round(settings.profile.examples * self.share),
+            shrink=settings.shrink,
+            progress=progress,
+        )
+        if found.failure is not None:
+            return [self._verdict(Status.FAIL, found.failure, found.examples, started)]
+        text = (
+            f"{found.examples} layouts, {tally.requests:,} requests: all emitted as the reference "
+            f"does, {tally.lawful} of them up to the float budget of a threshold"
+        )
+        return [self._verdict(Status.PASS, text, found.examples, started)]
+
+    def _layouts(self, capabilities: Capabilities) -> SearchStrategy[Batch]:
+        """Layouts with injected coins, ordinary and extreme ones."""
+        from specverify.layouts import coins_for
+
+        final = capabilities.final_coin
+        assert final is not None
+        return self.layouts(capabilities).flatmap(
+            lambda batch: coins_for(batch, final).map(
+                lambda coins: batch.replace(coins=coins, check_values=False)
+            )
+        )
+
+    def _problems(
+        self, subject: Subject, settings: Settings, stream: Stream, tally: _Tally, batch: Batch
+    ) -> list[str]:
+        """The layout as it lies in memory, with its own coins; then copies with threshold coins."""
+        reference = reference_for(subject.capabilities)
+        seed = int(stream.bits64(0, 1, 0, Purpose.SEED))
+        copies = with_threshold_coins(
+            replicate(batch.replace(coins=None, check_values=False), self.copies, stream),
+            reference,
+            subject.capabilities,
+            torch.Generator().manual_seed(seed >> 1),
+        )
+        for asked in (batch, copies):
+            home = asked.to(settings.device)
+            try:
+                emission = call(subject, home, seed, watch_input=asked is batch)
+            except SamplerFault as fault:
+                return [str(fault)]
+            found = structural_violations(home, emission)
+            if found:
+                return [sentence(violation, batch.num_requests) for violation in found]
+            got = Emission(emission.token_ids.cpu(), emission.num_emitted.cpu())
+            problems = compare(asked, got, reference, subject.capabilities.acceptance, tally)
+            if problems:
+                return [f"request {b % batch.num_requests}, {text}" for b, text in problems]
+        return []
+
+    def _verdict(self, status: Status, reason: str, examples: int, started: float) -> Verdict:
+        return Verdict(
+            suite=self.suite,
+            case=self.case,
+            check=f"{Family.EXACT}/{self.case}",
+            family=Family.EXACT,
+            status=status,
+            reason=reason,
+            trials=examples,
+            seconds=time.perf_counter() - started,
+        )
+
+
+def compare(
+    batch: Batch,
+    emission: Emission,
+    reference: ChainSampler,
+    rule: AcceptanceRule,
+    tally: _Tally | None = None,
+) -> list[tuple[int, str]]:
+    """The requests whose emission no correct sampler could have made of these coins.
+
+    Args:
+        batch: on the CPU, with coins.
+        emission: of the subject, structurally valid, on the CPU.
+        reference: as :func:`~specverify.checks.oracle.reference_for`.
+        rule: that the subject declares.
+        tally: counts what was compared and excused.
+
+    Returns:
+        (request, diagnosis) pairs, the worst first.
+    """
+    step = reference.begin(batch)
+    step.accepted = reference.accepted_lengths(step, reference.accepts(step))
+    expected = reference.emit(step, reference.draw(step, reference.final_weights(step)))
+    found = Audit(batch, step.target, rule).disagreements(emission, expected)
+    if tally is not None:
+        tally.requests += batch.num_requests
+        tally.lawful += sum(one.decision.lawful for one in found)
+    wrong = [one for one in found if not one.decision.lawful]
+    wrong.sort(key=lambda one: -one.decision.strain)
+    return [(one.request, f"position {one.decision.position}: {one.message}") for one in wrong]

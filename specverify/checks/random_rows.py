@@ -1,0 +1,91 @@
+"""Layouts without special cases: every logit and every q is a full mantissa of its own.
+
+The layouts of :mod:`specverify.layouts` look for the shape that breaks a sampler, and most of their
+rows are flat, tied, masked or peaked.  What rounds wrongly shows in rows where nothing is equal and
+nothing is extreme, so these draw only sizes and one integer, and cost next to nothing.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+
+from specverify.contract import Batch, Capabilities
+
+if TYPE_CHECKING:
+    from hypothesis.strategies import SearchStrategy
+
+DISTANCES = (0.5, 0.05, 2.0)
+"""Standard deviation of the noise that separates the logits of q from those of p."""
+TEMPERATURES = (1.0, 0.75, 1.5)
+
+
+def random_rows(
+    capabilities: Capabilities, vocab: tuple[int, int] = (2, 64)
+) -> SearchStrategy[Batch]:
+    """Batches of Gaussian logits, with dense q near p or one-hot drafts, and no filters.
+
+    Args:
+        capabilities: of the subject.
+        vocab: smallest and largest V.
+    """
+    from hypothesis import strategies as st
+
+    least = 0 if capabilities.zero_drafts else 1
+    dense = [True] * capabilities.dense + [False] * capabilities.one_hot
+    dtypes = [name for name in ("float32", "bfloat16", "float16") if name in capabilities.dtypes]
+    return st.builds(
+        random_batch,
+        counts=st.lists(st.integers(least, 3), min_size=1, max_size=6),
+        vocab=st.integers(*vocab),
+        dense=st.sampled_from(dense),
+        distance=st.sampled_from(DISTANCES),
+        dtype=st.sampled_from(dtypes).map(lambda name: getattr(torch, name)),
+        entropy=st.integers(0, 2**32 - 1),
+    )
+
+
+def random_batch(
+    *,
+    counts: list[int],
+    vocab: int,
+    dense: bool,
+    entropy: int,
+    distance: float = 0.5,
+    dtype: torch.dtype = torch.float32,
+) -> Batch:
+    """One batch of Gaussian rows.
+
+    Args:
+        counts: k of each request.
+        vocab: V.
+        dense: whether q is shown.
+        entropy: everything random derives from it.
+        distance: standard deviation between the logits of q and of p.
+        dtype: of the logits.
+
+    Returns:
+        a batch on the CPU without coins.
+    """
+    generator = torch.Generator().manual_seed(entropy)
+    rows, drafts = sum(counts) + len(counts), sum(counts)
+    logits = (2 * torch.randn(rows, vocab, generator=generator)).to(dtype)
+    owner = torch.repeat_interleave(torch.arange(len(counts)), torch.tensor(counts))
+    temperature = torch.tensor(TEMPERATURES)[torch.arange(len(counts)) % len(TEMPERATURES)]
+    shown = logits.double()[torch.arange(drafts) + owner] / temperature[owner, None]
+    shown = shown + distance * torch.randn(drafts, vocab, generator=generator).double()
+    q = torch.softmax(shown, dim=1).float()
+    ids = torch.multinomial(q, 1, generator=generator).squeeze(1) if drafts else owner
+    return Batch(
+        target_logits=logits,
+        draft_token_ids=ids,
+        draft_probs=q if dense else None,
+        cu_drafts=torch.tensor([0, *torch.tensor(counts).cumsum(0).tolist()]),
+        temperature=temperature,
+        top_k=torch.zeros(len(counts), dtype=torch.int64),
+        top_p=torch.ones(len(counts)),
+        min_p=torch.zeros(len(counts)),
+        seeds=torch.randint(2**62, (len(counts),), generator=generator).to(torch.uint64),
+        positions=torch.randint(2**20, (len(counts),), generator=generator),
+    )

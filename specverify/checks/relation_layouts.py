@@ -1,0 +1,74 @@
+"""The layouts that relations are tried on."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING
+
+import torch
+
+from specverify.checks.random_rows import random_batch, random_rows
+from specverify.contract import Batch, Capabilities
+
+if TYPE_CHECKING:
+    from hypothesis.strategies import SearchStrategy
+
+_TEMPERATURES = (1.0, 0.0, 0.75, 0.3, 2.0)
+
+
+def company(capabilities: Capabilities) -> SearchStrategy[Batch]:
+    """Requests of every kind that the subject takes, and requests without special cases."""
+    from specverify.layouts import batches_for
+
+    varied = batches_for(capabilities, max_requests=6, max_drafts=3, vocab=(2, 40), views=False)
+    return varied | random_rows(capabilities, vocab=(2, 40))
+
+
+def plain_numbers(capabilities: Capabilities) -> SearchStrategy[Batch]:
+    """Gaussian rows over a small vocabulary, where rounding moves hardly any decision."""
+    return random_rows(capabilities, vocab=(2, 40))
+
+
+def exact_numbers(capabilities: Capabilities) -> SearchStrategy[Batch]:
+    """Logits on a grid on which adding a constant is exact, in float32 where it is taken."""
+    from specverify.layouts import batches_for
+
+    dtypes = ("float32",) if "float32" in capabilities.dtypes else capabilities.dtypes
+    temperatures = _TEMPERATURES if capabilities.greedy else _TEMPERATURES[2:]
+    return batches_for(
+        capabilities, max_requests=4, vocab=(2, 40), dtypes=dtypes, temperatures=temperatures,
+        filters="off",
+    )  # fmt: skip
+
+
+def dense_drafts(capabilities: Capabilities) -> SearchStrategy[Batch]:
+    """Gaussian rows with q shown; half of the drafts come from a greedy drafter, q = 1."""
+    shown = dataclasses.replace(capabilities, one_hot=False)
+    return random_rows(shown, vocab=(2, 40)).map(_half_certain)
+
+
+def flat_rows(capabilities: Capabilities) -> SearchStrategy[Batch]:
+    """32 requests that may emit any of 64 tokens and more: equal emissions are no accident."""
+    from hypothesis import strategies as st
+
+    return st.builds(_flat, st.just(capabilities), st.integers(64, 72), st.integers(0, 2**16))
+
+
+def _half_certain(batch: Batch) -> Batch:
+    """Every second row of q all on its draft."""
+    assert batch.draft_probs is not None
+    certain = torch.nn.functional.one_hot(batch.draft_token_ids, batch.vocab_size)
+    probs = batch.draft_probs.clone()
+    probs[::2] = certain[::2].to(probs.dtype)
+    return batch.replace(draft_probs=probs, check_values=False)
+
+
+def _flat(capabilities: Capabilities, vocab: int, entropy: int) -> Batch:
+    batch = random_batch(counts=[1] * 32, vocab=vocab, dense=capabilities.dense, entropy=entropy)
+    dtype = next(n for n in ("float32", "bfloat16", "float16") if n in capabilities.dtypes)
+    probs = None if batch.draft_probs is None else torch.full_like(batch.draft_probs, 1 / vocab)
+    return batch.replace(
+        target_logits=torch.zeros_like(batch.target_logits, dtype=getattr(torch, dtype)),
+        draft_probs=probs,
+        check_values=False,
+    )

@@ -1,0 +1,184 @@
+"""The relations of the metamorphic layer: what must not matter, and what must.
+
+Each is a function of a subject and one layout, and returns what violates it.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from specverify.checks.metamorphic import Asked
+from specverify.checks.rebatch import changed_requests, join, pad_vocabulary, select, stranger
+from specverify.contract import Batch
+from specverify.faults import SamplerFault
+
+SIZES = (1, 2, 8, 32)
+"""Batch sizes that a request is verified in."""
+SCALE = 1 + 1e-6
+"""What a q that sums to 1 may be off by after an engine's own normalisation."""
+CONSTANT = 8.0
+
+
+def permuted(asked: Asked, batch: Batch) -> list[str]:
+    """The order of the requests does not matter."""
+    order = torch.randperm(batch.num_requests, generator=asked.generator).tolist()
+    pairs = [(old, new) for new, old in enumerate(order)]
+    return asked.same(batch, select(batch, order), pairs)
+
+
+def split(asked: Asked, batch: Batch) -> list[str]:
+    """A batch in two calls emits what it emits in one; and so do two copies of each request."""
+    parts = [list(range(start, batch.num_requests, 2)) for start in (0, 1)]
+    parts.append([b for b in range(batch.num_requests) for _ in (0, 1)])
+    found: list[str] = []
+    for part in filter(None, parts):
+        found += asked.same(batch, select(batch, part), [(old, i) for i, old in enumerate(part)])
+    return found
+
+
+def other_sizes(asked: Asked, batch: Batch) -> list[str]:
+    """The first requests of a batch of 32 emit the same in a batch of 1, 2 and 8."""
+    tiles = [b % batch.num_requests for b in range(SIZES[-1])]
+    large = select(batch, tiles)
+    found: list[str] = []
+    for size in SIZES[:-1]:
+        pairs = [(b, b) for b in range(size)]
+        found += [f"batch of {size}: {text}" for text in asked.same(
+            large, select(large, range(size)), pairs)]  # fmt: skip
+    return found
+
+
+def beside_greedy(asked: Asked, batch: Batch) -> list[str]:
+    """A greedy request in the batch changes nobody else."""
+    return _beside(asked, batch, stranger(batch, drafts=2, temperature=0.0))
+
+
+def beside_idle(asked: Asked, batch: Batch) -> list[str]:
+    """A request without drafts changes nobody else."""
+    return _beside(asked, batch, stranger(batch, drafts=0))
+
+
+def beside_excluded(asked: Asked, batch: Batch) -> list[str]:
+    """A request that is filtered and has no drafts changes nobody else."""
+    return _beside(asked, batch, stranger(batch, drafts=0, top_k=1, top_p=0.5))
+
+
+def beside_longer(asked: Asked, batch: Batch) -> list[str]:
+    """A request with more drafts than all the others changes nobody else."""
+    return _beside(asked, batch, stranger(batch, drafts=batch.max_drafts + 2))
+
+
+def beside_nan(asked: Asked, batch: Batch) -> list[str]:
+    """A request whose logits are NaN changes nobody else, and emits tokens; or all is refused."""
+    found: list[str] = []
+    for entries in (slice(0, 1), slice(None)):
+        broken = stranger(batch, drafts=min(1, batch.max_drafts))
+        broken.target_logits[:, entries] = torch.nan
+        joined, pairs = _among(batch, broken)
+        try:
+            if asked.repeats:
+                found += [f"beside NaN logits: {text}" for text in asked.same(batch, joined, pairs)]
+            else:
+                asked.emit(joined)
+        except SamplerFault as fault:
+            if fault.__cause__ is None:  # else it refuses the batch, as a sampler may
+                found.append(f"beside NaN logits: {fault}")
+    return found
+
+
+def padded(asked: Asked, batch: Batch) -> list[str]:
+    """Tokens of logit -inf behind the vocabulary change nothing."""
+    found: list[str] = []
+    for columns in (1, 13):
+        found += asked.same(batch, pad_vocabulary(batch, columns), rounding=True)
+    return found
+
+
+def other_memory(asked: Asked, batch: Batch) -> list[str]:
+    """Where logits and q lie in memory does not matter."""
+    from specverify.layouts import VIEWS, as_view
+
+    found: list[str] = []
+    for view in VIEWS[1:]:
+        probs = batch.draft_probs
+        moved = batch.replace(
+            target_logits=as_view(batch.target_logits, view),
+            draft_probs=None if probs is None else as_view(probs, view),
+            check_values=False,
+        )
+        found += [f"{view}: {text}" for text in asked.same(batch, moved, rounding=True)]
+    return found
+
+
+def scaled_draft_law(asked: Asked, batch: Batch) -> list[str]:
+    """A q that is 1e-6 too large, 1 itself included, is verified as q."""
+    assert batch.draft_probs is not None
+    larger = batch.replace(draft_probs=batch.draft_probs * SCALE, check_values=False)
+    return asked.same(batch, larger, rounding=True, extra=SCALE - 1)
+
+
+def added_constant(asked: Asked, batch: Batch) -> list[str]:
+    """A constant added to every logit of a row changes nothing, where the sum is exact."""
+    logits = batch.target_logits
+    shifted = logits + CONSTANT
+    if not torch.equal(shifted.double() - CONSTANT, logits.double()):
+        return []
+    other = batch.replace(target_logits=shifted, check_values=False)
+    return asked.same(batch, other, rounding=True)
+
+
+def asked_again(asked: Asked, batch: Batch) -> list[str]:
+    """The same call twice, with another in between, emits the same twice."""
+    before = asked.emit(batch)
+    last_first = list(range(batch.num_requests))[::-1]
+    asked.emit(select(batch, [*last_first, 0]))
+    after = asked.emit(batch)
+    changed = changed_requests(before, after, [(b, b) for b in range(batch.num_requests)])
+    return [
+        f"request {b % asked.requests}: the same call emitted something else" for b, _ in changed
+    ]
+
+
+def seed_matters(asked: Asked, batch: Batch) -> list[str]:
+    """Another seed for every second request changes some of these, and none of the others."""
+    bits = batch.seeds.view(torch.int64).clone()
+    bits[1::2] ^= 0x5DEECE66D
+    return _moves_every_second(asked, batch, batch.replace(seeds=bits.view(torch.uint64)), "seed")
+
+
+def position_matters(asked: Asked, batch: Batch) -> list[str]:
+    """Another position for every second request changes some of these, and none of the others."""
+    later = batch.positions.clone()
+    later[1::2] += 64
+    return _moves_every_second(asked, batch, batch.replace(positions=later), "position")
+
+
+def unwritten_memory(asked: Asked, batch: Batch) -> list[str]:
+    """With uninitialised memory full of NaN, the emission is the same."""
+    if asked.repeats:
+        return asked.same(batch, batch, rounding=True, poisoned=True)
+    asked.emit(batch, poisoned=True)
+    return []
+
+
+def _among(batch: Batch, one: Batch) -> tuple[Batch, list[tuple[int, int]]]:
+    """A request before, amid and behind the others, and where the others are then."""
+    count = batch.num_requests
+    others, middle = list(range(count)), count // 2
+    order = [count, *others[:middle], count, *others[middle:], count]
+    pairs = [(b, order.index(b)) for b in others]
+    return select(join(batch, one), order), pairs
+
+
+def _beside(asked: Asked, batch: Batch, one: Batch) -> list[str]:
+    return asked.same(batch, *_among(batch, one))
+
+
+def _moves_every_second(asked: Asked, batch: Batch, other: Batch, what: str) -> list[str]:
+    before, after = asked.emit(batch), asked.emit(other)
+    pairs = [(b, b) for b in range(batch.num_requests)]
+    changed = {b for b, _ in changed_requests(before, after, pairs)}
+    if not changed & set(range(1, batch.num_requests, 2)):
+        return [f"another {what} for half of {batch.num_requests} requests changed none of them"]
+    strangers = sorted(changed & set(range(0, batch.num_requests, 2)))
+    return [f"request {b}: changed with the {what} of its neighbours" for b in strangers[:1]]

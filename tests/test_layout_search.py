@@ -1,0 +1,96 @@
+"""One search for all exact layers: a function of its seed, and of nothing else that is loaded."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+
+import hypothesis
+import pytest
+from hypothesis import strategies as st
+
+from specverify.checks.layout_search import layouts_of_the_seed_alone, search
+from specverify.contract import Batch
+from specverify.layouts import batches
+
+
+def shapes(seed: int, examples: int = 30) -> list[list[int]]:
+    seen: list[list[int]] = []
+
+    def keep(batch: Batch) -> list[str]:
+        seen.append([batch.vocab_size, *batch.seeds.tolist(), *batch.positions.tolist()])
+        return []
+
+    search(batches(max_requests=3), keep, seed=seed, examples=examples)
+    return seen
+
+
+def load(folder: Path, name: str) -> None:
+    """Load a module with constants of its own from outside of site-packages."""
+    path = folder / f"{name}.py"
+    path.write_text(f"VALUES = {[1000 + 7 * i for i in range(400)]}\n")
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None
+    assert spec.loader is not None
+    import sys
+
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+
+
+def test_layouts_do_not_depend_on_what_else_is_loaded(tmp_path: Path) -> None:
+    before = shapes(5)
+    load(tmp_path, "local_sampler_with_constants")
+    assert shapes(5) == before
+    assert shapes(6) != before
+
+
+def test_a_users_own_tests_keep_their_constants() -> None:
+    """What hypothesis finds is put back, also when something is raised."""
+    from hypothesis.internal.conjecture import providers
+
+    find = getattr(providers, "_get_local_constants", None)
+    with layouts_of_the_seed_alone():
+        assert find is None or len(providers._get_local_constants()) == 0
+    with pytest.raises(RuntimeError, match="inside"), layouts_of_the_seed_alone():
+        raise RuntimeError("inside")
+    assert getattr(providers, "_get_local_constants", None) is find
+
+    @hypothesis.given(st.integers())
+    @hypothesis.settings(max_examples=5)
+    def check(number: int) -> None:
+        assert isinstance(number, int)
+
+    check()
+
+
+def test_without_shrinking_the_first_failure_is_reported() -> None:
+    calls: list[Batch] = []
+
+    def odd(batch: Batch) -> list[str]:
+        calls.append(batch)
+        return ["odd"] if batch.vocab_size % 2 else []
+
+    quick = search(batches(vocab=(2, 50)), odd, seed=1, examples=50, shrink=False)
+    assert quick.failure is not None
+    assert quick.failure.startswith("odd\nsmallest layout that shows it:\n")
+    tried = len(calls)
+    small = search(batches(vocab=(2, 50)), odd, seed=1, examples=50)
+    assert small.failure is not None
+    assert "1 request, 0 drafts, V = 3" in small.failure
+    assert len(calls) - tried > tried
+    assert small.examples > quick.examples
+
+
+def test_progress_stops_at_the_first_failure() -> None:
+    told: list[tuple[int, int]] = []
+
+    def progress(done: int, planned: int) -> None:
+        told.append((done, planned))
+
+    search(batches(), lambda batch: [], seed=1, examples=7, progress=progress)
+    assert told == [(i, 7) for i in range(1, 8)]
+    told.clear()
+    search(batches(), lambda batch: ["no"], seed=1, examples=7, progress=progress)
+    assert told == [(1, 7)]
