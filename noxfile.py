@@ -80,7 +80,8 @@ def stats(session: nox.Session) -> None:
 @nox.session
 def tests(session: nox.Session) -> None:
     """Test the harness itself, with complete branch coverage of laws and evidence; -- ARGS."""
-    _install(session, extras="engines,real", groups=("test",))
+    _install(session, extras="engines,gpu,real", groups=("test",))
+    session.env["TRITON_INTERPRET"] = "1"  # no GPU here: the kernels run in the interpreter
     if session.posargs:
         session.run("pytest", *session.posargs)
         return

@@ -181,6 +181,26 @@ def power(
 
 
 @app.command()
+def memory(
+    batch: Annotated[int, typer.Option(help="Requests in a step.")],
+    drafts: Annotated[int, typer.Option(help="Drafts of each request.")],
+    vocab: Annotated[int, typer.Option(help="Tokens of the vocabulary.")],
+    dtype: Annotated[str, typer.Option(help="Of the target logits.")] = "bfloat16",
+    draft_dtype: Annotated[str, typer.Option(help="Of the draft probabilities.")] = "float32",
+    debug: Debug = False,
+) -> None:
+    """What one verification step takes: logits, draft probabilities, scratch and outputs.
+
+    Example: `specverify memory --batch 256 --drafts 10 --vocab 128256 --dtype float32`
+    """
+    with guarded(debug), user_input():
+        from specverify.memory import Shape, table
+
+        text = table(Shape(batch, drafts, vocab, dtype=dtype, draft_dtype=draft_dtype))
+    typer.echo(text)
+
+
+@app.command()
 def accuracy(
     a: Annotated[float | None, typer.Option(help="Accuracy of A, from 0 to 1.")] = None,
     b: Annotated[float | None, typer.Option(help="Accuracy of B.")] = None,
