@@ -26,6 +26,11 @@ OUT = ROOT / "specverify-out"
 ENGINES = ("reference", "flashspec", "transformers")
 WORKERS = "2"
 MEASURED = ("laws", "evidence")
+SUITES = (
+    *("greedy", "support", "differential", "metamorphic", "independence"),
+    *("random", "mixed", "exclusion", "acceptance"),
+)
+DEEP_SUITES = ("tail", "drafting")  # as long as all the others together
 GROUPS = nox.project.load_toml(CONFIG)["dependency-groups"]
 
 
@@ -57,6 +62,17 @@ def _run_all(session: nox.Session, commands: dict[str, list[str]]) -> None:
         session.error(f"{len(failed)} of {len(commands)} failed: {', '.join(failed)}")
 
 
+def _verdicts(suites: tuple[str, ...], suffix: str = "") -> dict[str, list[str]]:
+    """The commands that verify every bundled and adapted sampler with these suites."""
+    return {
+        f"{name}{suffix}": [
+            *("specverify", "run", *suites, "--sampler", name, "--profile", "quick"),
+            *("-n", WORKERS, "--out", str(OUT / f"{name}{suffix}")),
+        ]
+        for name in ENGINES
+    }
+
+
 @nox.session
 def stats(session: nox.Session) -> None:
     """Verify the bundled and adapted samplers, then the mutants; -- ARGS verifies yours only."""
@@ -66,15 +82,17 @@ def stats(session: nox.Session) -> None:
         session.run("specverify", "run", *session.posargs)
         return
     session.chdir(session.create_tmp())
-    commands = {
-        name: [
-            *("specverify", "run", "--sampler", name, "--profile", "quick"),
-            *("-n", WORKERS, "--out", str(OUT / name)),
-        ]
-        for name in ENGINES
-    }
+    commands = _verdicts(SUITES)
     exam = ["specverify", "mutants", "-n", WORKERS, "--out", str(OUT / "mutants")]
     _run_all(session, {**commands, "mutants": exam})
+
+
+@nox.session
+def deep(session: nox.Session) -> None:
+    """Verify the same samplers with the costly suites: rare tokens, and two rounds of drafting."""
+    _install(session, extras="engines")
+    session.chdir(session.create_tmp())
+    _run_all(session, _verdicts(DEEP_SUITES, "-deep"))
 
 
 @nox.session
