@@ -24,6 +24,10 @@ STAGES = 2
 DEEP = frozenset({"differential", "metamorphic", "tail", "drafting"})
 """Suites that cost most; a quick exam asks them last, and only where it must."""
 LAWFUL_PREFIX = "lawful:"
+SHORT_BUDGET = 24_000
+"""Trials of the second stage of a quick exam, for subjects that must not be rejected."""
+QUICK_EXAMPLES = 20
+"""Layouts of the exact properties in a quick exam, the deep suites apart."""
 
 
 class Role(enum.StrEnum):
@@ -97,7 +101,8 @@ def examine(
     """Put one subject through the suites.
 
     Without ``thorough``, the :data:`DEEP` suites are asked only about a lossy mutant that no other
-    suite caught, and a lawful variant sits the first stage alone.
+    suite caught (of a mutant with a drafter: all suites but ``drafting``), who must not be rejected
+    stops at :data:`SHORT_BUDGET`, and a lawful variant sits the first stage alone.
 
     Args:
         subject: a mutant or a correct sampler.
@@ -108,17 +113,16 @@ def examine(
         thorough: ask every suite about everybody, with the full budget.
     """
     marks: dict[str, Mark] = {}
-    ordered = sorted(suites, key=lambda suite: suite.name in DEEP)
-    open_: dict[str, Suite] = {suite.name: suite for suite in ordered}
-    full = budget(settings, settings.requested_tv(subject.capabilities))[1]
-    stages = sorted({min(FIRST_STAGE, full), full})
-    if not thorough and subject.name.startswith(LAWFUL_PREFIX):
-        stages = stages[:1]
+    open_ = {suite.name: suite for suite in _ordered(suites, subject)}
+    drafts = _has_drafter(subject)
+    stages = _stages(subject, role, settings, thorough)
     for number, trials in enumerate(stages):
         for suite in list(open_.values()):
-            if suite.name in DEEP and not thorough and (role is not Role.LOSSY or _seen(marks)):
+            costly = suite.name != "drafting" if drafts else suite.name in DEEP
+            if costly and not thorough and (role is not Role.LOSSY or _seen(marks)):
                 continue
-            mark = _look(subject, suite, settings, trials, trials == full, number == 0)
+            chosen = settings if thorough or suite.name in DEEP else _fewer_layouts(settings)
+            mark = _look(subject, suite, chosen, trials, trials == stages[-1], number == 0)
             marks[suite.name] = _keep_support(marks.get(suite.name), mark)
             if mark.caught or not marks[suite.name].supported:
                 del open_[suite.name]
@@ -127,6 +131,32 @@ def examine(
         if role is Role.LOSSY and _seen(marks):
             break
     return Row(subject.name, role, marks)
+
+
+def _has_drafter(subject: Subject) -> bool:
+    return getattr(subject.sampler, "drafter", None) is not None
+
+
+def _ordered(suites: Iterable[Suite], subject: Subject) -> list[Suite]:
+    """Cheap suites first; for a subject with a drafter, the suite of drafters before all."""
+    if _has_drafter(subject):
+        return sorted(suites, key=lambda suite: suite.name != "drafting")
+    return sorted(suites, key=lambda suite: suite.name in DEEP)
+
+
+def _stages(subject: Subject, role: Role, settings: Settings, thorough: bool) -> list[int]:
+    """Trials of each stage."""
+    full = budget(settings, settings.requested_tv(subject.capabilities))[1]
+    if not thorough and role is not Role.LOSSY:
+        full = min(full, SHORT_BUDGET)
+        if subject.name.startswith(LAWFUL_PREFIX):
+            full = min(full, FIRST_STAGE)
+    return sorted({min(FIRST_STAGE, full), full})
+
+
+def _fewer_layouts(settings: Settings) -> Settings:
+    profile = dataclasses.replace(settings.profile, examples=QUICK_EXAMPLES)
+    return dataclasses.replace(settings, profile=profile)
 
 
 def _seen(marks: Mapping[str, Mark]) -> bool:

@@ -16,7 +16,7 @@ from specverify import exam_pool
 from specverify.checks.experiment import PROFILES, Plan, Progress, Settings, Side, Suite
 from specverify.checks.verdict import Family, Status, Verdict
 from specverify.contract import Capabilities
-from specverify.exam import FIRST_STAGE, STAGES, Mark, Role, Row, examine
+from specverify.exam import FIRST_STAGE, SHORT_BUDGET, STAGES, Mark, Role, Row, examine
 from specverify.exam_pool import CORRECT, run_exam, subjects
 from specverify.exam_results import (
     EXAM_SCHEMA_VERSION,
@@ -213,7 +213,7 @@ FEW = ("reference", "mutant:accept-all", "mutant:q-dropped", "mutant:min-p-ignor
 def few(monkeypatch: pytest.MonkeyPatch) -> None:
     """Only some of the subjects, at few trials; the last one cannot be caught by these suites."""
     chosen = [pair for pair in subjects() if pair[0] in FEW]
-    monkeypatch.setattr(exam_pool, "subjects", lambda: chosen)
+    monkeypatch.setattr(exam_pool, "subjects", lambda **_: chosen)
     monkeypatch.setattr(exam_pool, "EXAM_TV", 0.05)
 
 
@@ -256,7 +256,7 @@ def test_alpha_is_shared_by_tests_and_stages(monkeypatch: pytest.MonkeyPatch) ->
             shares.append(settings.alpha)
             return super().run(subject, settings, progress)
 
-    monkeypatch.setattr(exam_pool, "subjects", lambda: [("reference", Role.CORRECT)])
+    monkeypatch.setattr(exam_pool, "subjects", lambda **_: [("reference", Role.CORRECT)])
     run_exam([Suite("law", "", (Spy("law", tests=4),))], profile="quick", seed=1, alpha=1e-3)
     assert set(shares) == {1e-3 / (4 * STAGES)}
     assert len(shares) == STAGES  # every stage is paid for
@@ -336,7 +336,7 @@ def test_survivors_and_accused() -> None:
 @pytest.mark.parametrize(
     ("found", "text"),
     [
-        (None, "-"),
+        (None, "."),
         (mark(supported=False), "-"),
         (mark(caught=True, trials=0), "fault"),
         (mark(caught=True, trials=412), "412"),
@@ -385,3 +385,30 @@ def test_markdown_is_one_table() -> None:
     assert borders == {len(GOOD.suites) + 4}
     assert "`a` | 412 | > 8k | The residual is \\|p - q\\| | vllm #1 |" in lines[3]
     assert "| `reference` | ok | ok |" in lines[2]
+
+
+# --- quick exams --------------------------------------------------------------------------------
+
+
+def asked(name: str, role: Role, *, thorough: bool, fails: bool = False) -> dict[str, list[int]]:
+    """The trials that each suite was asked for, by a base suite and a deep one."""
+    made = {
+        suite: FakeExperiment(suite, fails_at=1 if fails else None) for suite in ("random", "tail")
+    }
+    suites = [Suite(suite, "", (made[suite],)) for suite in ("tail", "random")]
+    subject = Subject.of(reference, name)
+    examine(subject, role, suites, Settings(tv=0.02), thorough=thorough)
+    return {suite: [n for n in found.asked if n is not None] for suite, found in made.items()}
+
+
+def test_a_quick_exam_asks_deep_suites_only_where_it_must() -> None:
+    assert asked("m", Role.LOSSY, thorough=False, fails=True)["tail"] == []
+    assert asked("m", Role.LOSSY, thorough=False)["tail"]
+    assert asked("m", Role.CORRECT, thorough=False)["tail"] == []
+    assert asked("m", Role.CORRECT, thorough=True)["tail"]
+
+
+def test_a_quick_exam_stops_early_for_those_who_must_not_be_rejected() -> None:
+    assert max(asked("m", Role.CORRECT, thorough=False)["random"]) == SHORT_BUDGET
+    assert max(asked("lawful:x", Role.CORRECT, thorough=False)["random"]) == FIRST_STAGE
+    assert max(asked("m", Role.LOSSY, thorough=False)["random"]) > SHORT_BUDGET
