@@ -222,6 +222,10 @@ class Emission:
         _validate.emission(self)
 
 
+SINGLE_PRECISION = ("float32-softmax", "float32-cumsum", "uniform-24-bits")
+"""The rounding of a plain float32 sampler, taken for one that declares nothing else."""
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Capabilities:
     """What a sampler can be asked to do; a suite reports the rest as *not supported*.
@@ -240,6 +244,8 @@ class Capabilities:
         topology: shape of the proposals.
         acceptance: the rule that fixes the coupling laws.
         guarantee: what it promises of the emitted text.
+        arithmetic: names of the rounding steps that the sampler takes (``Arithmetic`` in
+            ``evidence/float_budget.py``); what they alone may cause is never held against it.
         batched: many requests a call are cheap; False for samplers of one request a call.
         devices: torch device types it runs on.
         dtypes: names of the logit dtypes it reads.
@@ -258,6 +264,7 @@ class Capabilities:
     topology: Topology = Topology.CHAIN
     acceptance: AcceptanceRule = AcceptanceRule.RATIO
     guarantee: Guarantee = Guarantee.LOSSLESS
+    arithmetic: tuple[str, ...] = SINGLE_PRECISION
     batched: bool = True
     devices: tuple[str, ...] = ("cpu",)
     dtypes: tuple[str, ...] = ("float32", "bfloat16", "float16")

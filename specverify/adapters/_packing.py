@@ -16,6 +16,9 @@ import torch
 from specverify.contract import PLACEHOLDER, Batch, Emission
 from specverify.sampling import CONVENTIONS, batch_probabilities
 
+MULTINOMIAL = ("float32-softmax", "uniform-24-bits", "race-24-bits")
+"""The rounding of float32 probabilities, accept coins from torch.rand and torch.multinomial."""
+
 _F = TypeVar("_F", bound=Callable[..., object])
 
 

@@ -17,6 +17,7 @@ import torch
 
 from specverify._optional import require
 from specverify.adapters._packing import (
+    MULTINOMIAL,
     Padded,
     call_seed,
     processed_log_probs,
@@ -29,7 +30,7 @@ _Step = Callable[..., torch.Tensor]
 
 
 @requires("flashspec")
-@sampler(Capabilities(placeholders=True, filtering=True, exclusion=True))
+@sampler(Capabilities(placeholders=True, filtering=True, exclusion=True, arithmetic=MULTINOMIAL))
 def flashspec(batch: Batch) -> Emission:
     """Verify a batch with the installed flashspec.
 

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from specverify._optional import require, version_of
-from specverify.adapters._packing import call_seed, processed_log_probs, requires
+from specverify.adapters._packing import MULTINOMIAL, call_seed, processed_log_probs, requires
 from specverify.contract import PLACEHOLDER, Batch, Capabilities, Emission, sampler
 
 _Verify = Callable[..., tuple[torch.Tensor, torch.Tensor]]
@@ -26,7 +26,15 @@ _ALSO: dict[str, Any] = {"is_done_candidate": False}
 
 
 @requires("transformers")
-@sampler(Capabilities(greedy=False, filtering=True, exclusion=True, batched=False))
+@sampler(
+    Capabilities(
+        greedy=False,
+        filtering=True,
+        exclusion=True,
+        arithmetic=MULTINOMIAL,
+        batched=False,
+    )
+)
 def transformers(batch: Batch) -> Emission:
     """Verify a batch with the installed transformers, one request after the other.
 

@@ -10,7 +10,7 @@ import numpy as np
 from specverify import evidence
 from specverify.cases import FloatArray
 from specverify.checks.experiment import Settings
-from specverify.checks.tables import Table
+from specverify.checks.tables import EXACT, Table
 from specverify.checks.verdict import Cell, Family, Look, Status, Verdict
 from specverify.checks.watch import LOOKING_SHARE, Alarm, TableWatch, margins
 from specverify.trials import IntArray
@@ -69,13 +69,16 @@ def judge_table(
     planned = question.entries(int(counts.sum()))
     promised = max(question.requested_tv, _detectable(table, law, planned, alpha, settings.power))
     reached = found.detectable_tv <= promised * (1 + 1e-9)
-    status = Status.FAIL if found.rejected else Status.PASS if reached else Status.INCONCLUSIVE
+    forgiven = found.rejected and _forgiven(table, counts, law, found, alpha)
+    rejected = found.rejected and not forgiven
+    status = Status.FAIL if rejected else Status.PASS if reached else Status.INCONCLUSIVE
     base = _base(table, counts, question)
     failed = status is Status.FAIL
     return dataclasses.replace(
         base,
         status=status,
-        reason=_reason(table.family, found, base.tv_observed or 0.0, status, promised),
+        reason=_reason(table.family, found, base.tv_observed or 0.0, status, promised)
+        + (FORGIVEN if forgiven else ""),
         statistic=found.statistic,
         value=found.value,
         p_value=found.p_value,
@@ -148,6 +151,18 @@ def _test(
             int(counts[1]), total, float(law[1]), alpha=alpha, power=power
         )
     return evidence.cressie_read(counts, law, alpha=alpha, power=power)
+
+
+FORGIVEN = "; the deviation is within what the declared arithmetic alone may cause"
+
+
+def _forgiven(
+    table: Table, counts: IntArray, law: FloatArray, found: evidence.Evidence, alpha: float
+) -> bool:
+    """Whether some law within the float allowance of the subject explains the counts."""
+    if found.zero_hits or table.allowed == EXACT or table.family is Family.INDEPENDENCE:
+        return False
+    return not evidence.tolerant_test(counts, law, table.allowed, alpha=alpha).rejected
 
 
 def _detectable(table: Table, law: FloatArray, trials: int, alpha: float, power: float) -> float:

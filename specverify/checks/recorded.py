@@ -20,7 +20,7 @@ from specverify.cases import Case, FloatArray, TableRequest
 from specverify.checks.experiment import Settings
 from specverify.checks.law_tables import law_tables
 from specverify.checks.statistical import StatisticalExperiment
-from specverify.checks.tables import Table
+from specverify.checks.tables import Table, allowing
 from specverify.checks.verdict import Family
 from specverify.contract import PLACEHOLDER, AcceptanceRule, Capabilities
 from specverify.recorded import RecordedRows
@@ -37,7 +37,8 @@ class RecordedExperiment(StatisticalExperiment):
 
     def tables(self, case: Case, capabilities: Capabilities) -> tuple[Table, ...]:
         """The tables of the question."""
-        return self.question(case, capabilities)
+        found = self.question(case, capabilities)
+        return tuple(allowing(table, capabilities.arithmetic, case.vocab_size) for table in found)
 
     def requested_tv(self, settings: Settings, capabilities: Capabilities) -> float:  # noqa: ARG002
         """The run's deviation if it names one, else the profile's for recorded rows."""

@@ -17,8 +17,11 @@ import numpy as np
 from specverify.cases import Case, FloatArray
 from specverify.checks.verdict import Family
 from specverify.contract import AcceptanceRule, Capabilities
-from specverify.evidence import Suspect
+from specverify.evidence import Allowance, Suspect, allowance
 from specverify.trials import IntArray, Outcomes
+
+EXACT = Allowance()
+"""Nothing is forgiven."""
 
 JOINT_CELLS = 4096
 """The largest table of several tokens that is counted; beyond it, smaller tables must do."""
@@ -38,6 +41,7 @@ class Table:
         law: [cells] float64, computed when asked for.
         axes: what each axis of ``shape`` holds, for labels.
         suspects: the directed bets, from the law.
+        allowed: what the subject's arithmetic alone may do to each cell.
         request, position: where it looks.
     """
 
@@ -50,6 +54,7 @@ class Table:
     rest: bool = False
     horizon: int = 0
     suspects: Callable[[FloatArray], list[Suspect]] | None = None
+    allowed: Allowance = EXACT
     request: int | None = None
     position: int | None = None
 
@@ -71,10 +76,50 @@ def tables_of(
 ) -> tuple[Table, ...]:
     """Every table of these families that a subject can be asked, in a stable order.
 
-    Tables depend on the filter convention and the acceptance rule that a subject declares, and on
-    nothing else of it, so they and their laws are computed once for all subjects of a kind.
+    Tables depend on the filter convention, the acceptance rule and the arithmetic that a subject
+    declares, and on nothing else of it, so they and their laws are computed once for all subjects
+    of a kind.
     """
-    return _tables(case, families, capabilities.convention, capabilities.acceptance)
+    return _allowing_tables(
+        case,
+        families,
+        capabilities.convention,
+        capabilities.acceptance,
+        tuple(capabilities.arithmetic),
+    )
+
+
+@functools.lru_cache(maxsize=256)
+def _allowing_tables(
+    case: Case,
+    families: tuple[Family, ...],
+    convention: str,
+    acceptance: AcceptanceRule,
+    arithmetic: tuple[str, ...],
+) -> tuple[Table, ...]:
+    found = _tables(case, families, convention, acceptance)  # the laws are shared
+    return tuple(allowing(table, arithmetic, case.vocab_size) for table in found)
+
+
+def allowing(table: Table, arithmetic: tuple[str, ...], vocab: int) -> Table:
+    """The table with what the subject's arithmetic may do to it.
+
+    A cell of several tokens is a product of as many probabilities, each of which may be off.
+
+    Raises:
+        ValueError: if an arithmetic is declared that has no name.
+    """
+    if not arithmetic:
+        return table
+    one, tokens = allowance(arithmetic, vocab), max(1, len(table.shape))
+    return dataclasses.replace(
+        table,
+        allowed=Allowance(
+            relative=min(0.5, one.relative * tokens),
+            absolute=one.absolute * tokens,
+            last=min(0.5, one.last * tokens),
+        ),
+    )
 
 
 @functools.lru_cache(maxsize=256)

@@ -17,7 +17,7 @@ import numpy as np
 from specverify import evidence
 from specverify.cases import FloatArray
 from specverify.checks.experiment import Settings
-from specverify.checks.tables import Table
+from specverify.checks.tables import EXACT, Table
 from specverify.checks.verdict import Family, Look
 from specverify.trials import IntArray
 
@@ -121,7 +121,7 @@ class TableWatch:
         )
 
     def _bets(self, found: evidence.AnytimeEvidence) -> Alarm | None:
-        if not found.rejected:
+        if not found.rejected or self._forgiven(found):
             return None
         return Alarm(
             statistic="composite e-process (log e)",
@@ -130,6 +130,13 @@ class TableWatch:
             zero_hits=found.zero_hits,
             cause=likely_cause(self.counts, self.law, self._suspects),
         )
+
+    def _forgiven(self, found: evidence.AnytimeEvidence) -> bool:
+        """Whether the bets win no more than the subject's arithmetic may hand them."""
+        if found.zero_hits or self.table.allowed == EXACT:
+            return False
+        cost = evidence.envelope_cost(self.counts, self.law, self.table.allowed)
+        return found.log_e_max - cost < -math.log(self._alpha)
 
     def _pairs(self) -> Alarm | None:
         rows, columns = margins(self.table, self.law)

@@ -22,6 +22,7 @@ CAPABILITIES = Capabilities(
     exclusion=True,
     per_request_seeds=True,
     final_coin=FinalCoin.INVERSE_CDF,
+    arithmetic=(),  # float64 throughout, coins of 53 bits
     devices=("cpu", "cuda"),
 )
 

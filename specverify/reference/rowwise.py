@@ -28,6 +28,7 @@ CAPABILITIES = Capabilities(
     exclusion=True,
     per_request_seeds=True,
     final_coin=FinalCoin.INVERSE_CDF,
+    arithmetic=(),  # float64 throughout, coins of 53 bits
     batched=False,
     devices=("cpu", "cuda"),
 )
