@@ -78,8 +78,8 @@ class ExamResults(_Record):
 
     @property
     def passed(self) -> bool:
-        """No survivor and no false accusation."""
-        return not self.survivors and not self.accused
+        """Somebody sat the exam, nothing survived and nobody was falsely accused."""
+        return bool(self.rows) and not self.survivors and not self.accused
 
 
 def load_exam(path: Path) -> ExamResults:
