@@ -166,7 +166,7 @@ def test_the_exam_is_shown_with_those_it_got_wrong():
     )
     text = Page(html(run_of(verdict()), exam)).text
     assert "1 survived: mutant:b; falsely accused: innocent" in text
-    assert "a - 412 what mutant:a does textbook" in text
+    assert "a . 412 what mutant:a does textbook" in text
     assert "b SURVIVED" in text
     assert "innocent ACCUSED" in text
 

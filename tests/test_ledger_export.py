@@ -16,7 +16,7 @@ from ledger_cases import (
 )
 
 from specverify import _cli_ledger
-from specverify.evidence import certificate
+from specverify._ledger_certificate import account_certificate
 from specverify.ledger import (
     Ledger,
     SeedRange,
@@ -100,7 +100,7 @@ def test_show_prints_trials_ranges_and_certificate(filled, capsys, monkeypatch):
     said = capsys.readouterr().out
     assert "reference 1.0 on cpu" in said
     (line,) = [line for line in said.splitlines() if " small " in line]
-    found = certificate(expected("small"), LAWS["small"], 0.999)
+    found = account_certificate(expected("small"), LAWS["small"], 0.999)
     for part in ("random/dense-V4-K2", account("small").law[:8], "4,000", "0: 0-1999",
                  f"{found.tv_observed:.5f}", f"{found.tv_upper:.5f}"):  # fmt: skip
         assert part in line

@@ -64,7 +64,7 @@ def test_a_ledger_without_room_beside_it_is_refused(tmp_path):
     run(str(path))
     content = path.read_bytes()
     code = (
-        "import resource, sys\n"
+        f"import resource, sys; sys.path.insert(0, {str(Path(__file__).parent)!r})\n"
         "from pathlib import Path\n"
         "from ledger_runs import REFERENCE\n"
         "from specverify._options import RunOptions, prepare_ledger\n"

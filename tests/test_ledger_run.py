@@ -138,7 +138,7 @@ def test_a_run_that_dies_loses_its_shard_alone(path):
     group = group_of(REFERENCE, "toy", "plain", "cpu")
     trials = budget(settings(), 0.1)[1]
     code = (
-        "import os, sys\n"
+        f"import os, sys; sys.path.insert(0, {str(Path(__file__).parent)!r})\n"
         "from ledger_runs import REFERENCE, TOY, settings\n"
         "def dying(*given):\n"
         "    if given[0] > 0: os.kill(os.getpid(), 9)\n"
