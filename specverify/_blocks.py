@@ -102,6 +102,10 @@ class BlockBuilder:
         self._probs = RowTables(shown) if case.dense and shown else None
         self._constants: tuple[int, dict[str, Any]] | None = None
 
+    def forget(self) -> None:
+        """Make the tensors that blocks share anew, and check the next block's values."""
+        self._constants = None
+
     def build(self, first_trial: int, trials: int) -> Block:
         """Draw the drafts of ``trials`` trials and replicate the case."""
         drafts, target_rows, draft_rows = [], [], []

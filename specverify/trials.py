@@ -10,6 +10,7 @@ trials: for it, the block is the unit that shards are made of.
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
@@ -18,6 +19,7 @@ from numpy.typing import NDArray
 
 from specverify._blocks import BlockBuilder
 from specverify.cases import Case
+from specverify.contract import Capabilities
 from specverify.faults import SamplerFault, call
 from specverify.streams import Purpose, Stream
 from specverify.subjects import Subject
@@ -125,7 +127,8 @@ def run_trials(
     """
     size = _checked_block(subject, case, block, trials, first_trial)
     horizon = max((tally.horizon for tally in tallies), default=0)
-    builder = BlockBuilder(case, stream_of(root_seed, case), device, horizon, subject.capabilities)
+    builder = _builder(case, root_seed, device, horizon, subject.capabilities.convention)
+    builder.forget()  # nothing that a sampler has had in its hands is handed out again
     counts = {tally.name: np.zeros(tally.cells, dtype=np.int64) for tally in tallies}
     for start in range(first_trial, first_trial + trials, size):
         length = min(size, first_trial + trials - start)
@@ -136,6 +139,15 @@ def run_trials(
         if progress is not None:
             progress(start + length - first_trial, trials)
     return counts
+
+
+@functools.lru_cache(maxsize=2)
+def _builder(
+    case: Case, root_seed: int, device: str, horizon: int, convention: str
+) -> BlockBuilder:
+    """The tables of a case, kept from one look to the next: they cost as much as many trials."""
+    stream = stream_of(root_seed, case)
+    return BlockBuilder(case, stream, device, horizon, Capabilities(convention=convention))
 
 
 def stream_of(root_seed: int, case: Case) -> Stream:
