@@ -24,7 +24,7 @@ from specverify.checks.layout_search import search
 from specverify.checks.oracle import reference_for
 from specverify.checks.structural import structural_violations
 from specverify.checks.threshold_coins import with_threshold_coins
-from specverify.checks.verdict import Family, Status, Verdict
+from specverify.checks.verdict import Status, Verdict, exact_verdict
 from specverify.contract import (
     AcceptanceRule,
     Batch,
@@ -94,7 +94,11 @@ class DifferentialExperiment:
         started = time.perf_counter()
         reason = unsupported(subject.capabilities)
         if reason:
-            return [self._verdict(Status.NOT_SUPPORTED, reason, 0, started)]
+            return [
+                exact_verdict(
+                    self, self.case, Status.NOT_SUPPORTED, reason, trials=0, started=started
+                )
+            ]
         stream = Stream.derive(settings.root_seed, "differential", self.suite, self.case)
         tally = _Tally()
         found = search(
@@ -106,12 +110,25 @@ class DifferentialExperiment:
             progress=progress,
         )
         if found.failure is not None:
-            return [self._verdict(Status.FAIL, found.failure, found.examples, started)]
+            return [
+                exact_verdict(
+                    self,
+                    self.case,
+                    Status.FAIL,
+                    found.failure,
+                    trials=found.examples,
+                    started=started,
+                )
+            ]
         text = (
             f"{found.examples} layouts, {tally.requests:,} requests: all emitted as the reference "
             f"does, {tally.lawful} of them up to the float budget of a threshold"
         )
-        return [self._verdict(Status.PASS, text, found.examples, started)]
+        return [
+            exact_verdict(
+                self, self.case, Status.PASS, text, trials=found.examples, started=started
+            )
+        ]
 
     def _layouts(self, capabilities: Capabilities) -> SearchStrategy[Batch]:
         """Layouts with injected coins, ordinary and extreme ones."""
@@ -151,18 +168,6 @@ class DifferentialExperiment:
             if problems:
                 return [f"request {b % batch.num_requests}, {text}" for b, text in problems]
         return []
-
-    def _verdict(self, status: Status, reason: str, examples: int, started: float) -> Verdict:
-        return Verdict(
-            suite=self.suite,
-            case=self.case,
-            check=f"{Family.EXACT}/{self.case}",
-            family=Family.EXACT,
-            status=status,
-            reason=reason,
-            trials=examples,
-            seconds=time.perf_counter() - started,
-        )
 
 
 def compare(

@@ -22,7 +22,7 @@ from specverify.checks.judge import Question, judge_table
 from specverify.checks.round_tables import reported_tables, text_tables, transform_tables
 from specverify.checks.statistical import budget, void_if_dependent
 from specverify.checks.tables import Table
-from specverify.checks.verdict import Family, Status, Verdict
+from specverify.checks.verdict import Status, Verdict, exact_verdict
 from specverify.contract import Capabilities, Guarantee
 from specverify.drafting import Drafter, DraftingCapabilities, TableDrafter, drafter_of
 from specverify.faults import SamplerFault
@@ -75,15 +75,15 @@ class RoundsExperiment:
         """Run the rounds and judge every table; a fault of the subject is one FAIL."""
         reason = self.unsupported(subject.capabilities)
         if reason:
-            return [self._exact("case", Status.NOT_SUPPORTED, reason)]
+            return [exact_verdict(self, "case", Status.NOT_SUPPORTED, reason)]
         try:
             drafter = drafter_of(subject.sampler)
         except ValueError as error:
-            return [self._exact("contract", Status.FAIL, str(error))]
+            return [exact_verdict(self, "contract", Status.FAIL, str(error))]
         try:
             return self._verdicts(subject, drafter, settings, progress)
         except SamplerFault as fault:
-            return [self._exact("contract", Status.FAIL, str(fault))]
+            return [exact_verdict(self, "contract", Status.FAIL, str(fault))]
 
     def _verdicts(
         self,
@@ -146,19 +146,9 @@ class RoundsExperiment:
 
     def _beside(self, table: Table, status: Status, reason: str) -> Verdict:
         return dataclasses.replace(
-            self._exact(table.name, status, reason),
+            exact_verdict(self, table.name, status, reason),
             check=f"{table.family}/{table.name}",
             family=table.family,
-        )
-
-    def _exact(self, check: str, status: Status, reason: str) -> Verdict:
-        return Verdict(
-            suite=self.suite,
-            case=self.case,
-            check=f"{Family.EXACT}/{check}",
-            family=Family.EXACT,
-            status=status,
-            reason=reason,
         )
 
 
@@ -186,7 +176,8 @@ class DraftLawExperiment(RoundsExperiment):
 
     def exact(self, runner: RoundRunner, reported: Reported, settings: Settings) -> list[Verdict]:
         """No draft outside the support of its q; and the drafts that given coins must draw."""
-        outside = self._exact(
+        outside = exact_verdict(
+            self,
             "support of q",
             Status.FAIL if reported.excluded else Status.PASS,
             f"{reported.excluded} of {reported.drafts} drafts have probability 0 under the "
@@ -197,7 +188,7 @@ class DraftLawExperiment(RoundsExperiment):
             found = by_injected_coins(runner, settings.profile.examples)
             answers.append(
                 dataclasses.replace(
-                    self._exact("drafts by injected coins", found.status, found.reason),
+                    exact_verdict(self, "drafts by injected coins", found.status, found.reason),
                     trials=found.drafts,
                 )
             )

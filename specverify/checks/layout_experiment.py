@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from specverify.checks.experiment import Plan, Progress, Settings
 from specverify.checks.layout_search import search
 from specverify.checks.structural import WHOLE_BATCH, Violation, structural_violations
-from specverify.checks.verdict import Family, Status, Verdict
+from specverify.checks.verdict import Status, Verdict, exact_verdict
 from specverify.contract import Batch, Capabilities, Emission
 from specverify.faults import SamplerFault, call
 from specverify.replicate import replicate
@@ -65,7 +65,11 @@ class LayoutExperiment:
         started = time.perf_counter()
         reason = self.plan(subject.capabilities).unsupported
         if reason:
-            return [self._verdict(Status.NOT_SUPPORTED, reason, 0, started)]
+            return [
+                exact_verdict(
+                    self, self.case, Status.NOT_SUPPORTED, reason, trials=0, started=started
+                )
+            ]
         stream = Stream.derive(settings.root_seed, "layouts", self.suite, self.case)
         found = search(
             self.layouts(subject.capabilities),
@@ -76,9 +80,22 @@ class LayoutExperiment:
             progress=progress,
         )
         if found.failure is not None:
-            return [self._verdict(Status.FAIL, found.failure, found.examples, started)]
+            return [
+                exact_verdict(
+                    self,
+                    self.case,
+                    Status.FAIL,
+                    found.failure,
+                    trials=found.examples,
+                    started=started,
+                )
+            ]
         text = f"{found.examples} layouts, {self.copies} calls' worth of draws each, no violation"
-        return [self._verdict(Status.PASS, text, found.examples, started)]
+        return [
+            exact_verdict(
+                self, self.case, Status.PASS, text, trials=found.examples, started=started
+            )
+        ]
 
     def _problems(
         self, subject: Subject, settings: Settings, stream: Stream, batch: Batch
@@ -94,18 +111,6 @@ class LayoutExperiment:
             many, emission, subject.capabilities
         )
         return [sentence(violation, batch.num_requests) for violation in found]
-
-    def _verdict(self, status: Status, reason: str, examples: int, started: float) -> Verdict:
-        return Verdict(
-            suite=self.suite,
-            case=self.case,
-            check=f"{Family.EXACT}/{self.case}",
-            family=Family.EXACT,
-            status=status,
-            reason=reason,
-            trials=examples,
-            seconds=time.perf_counter() - started,
-        )
 
 
 def sentence(violation: Violation, requests: int) -> str:

@@ -26,7 +26,7 @@ from specverify.checks.poison import poisoned_memory
 from specverify.checks.rebatch import changed_requests
 from specverify.checks.structural import structural_violations
 from specverify.checks.threshold_coins import race_noise
-from specverify.checks.verdict import Family, Status, Verdict
+from specverify.checks.verdict import Status, Verdict, exact_verdict
 from specverify.contract import AcceptanceRule, Batch, Capabilities, Coins, Emission, FinalCoin
 from specverify.faults import SamplerFault, call
 from specverify.replicate import replicate
@@ -193,7 +193,11 @@ class MetamorphicExperiment:
         started = time.perf_counter()
         reason = self.plan(subject.capabilities).unsupported
         if reason:
-            return [self._verdict(Status.NOT_SUPPORTED, reason, 0, started)]
+            return [
+                exact_verdict(
+                    self, self.case, Status.NOT_SUPPORTED, reason, trials=0, started=started
+                )
+            ]
         stream = Stream.derive(settings.root_seed, "metamorphic", self.suite, self.case)
         found = search(
             self.layouts(subject.capabilities),
@@ -204,9 +208,22 @@ class MetamorphicExperiment:
             progress=progress,
         )
         if found.failure is not None:
-            return [self._verdict(Status.FAIL, found.failure, found.examples, started)]
+            return [
+                exact_verdict(
+                    self,
+                    self.case,
+                    Status.FAIL,
+                    found.failure,
+                    trials=found.examples,
+                    started=started,
+                )
+            ]
         text = f"{found.examples} layouts, the relation holds in each"
-        return [self._verdict(Status.PASS, text, found.examples, started)]
+        return [
+            exact_verdict(
+                self, self.case, Status.PASS, text, trials=found.examples, started=started
+            )
+        ]
 
     def _problems(
         self, subject: Subject, settings: Settings, stream: Stream, batch: Batch
@@ -222,15 +239,3 @@ class MetamorphicExperiment:
             return self.holds(asked, many)
         except SamplerFault as fault:
             return [str(fault)]
-
-    def _verdict(self, status: Status, reason: str, examples: int, started: float) -> Verdict:
-        return Verdict(
-            suite=self.suite,
-            case=self.case,
-            check=f"{Family.EXACT}/{self.case}",
-            family=Family.EXACT,
-            status=status,
-            reason=reason,
-            trials=examples,
-            seconds=time.perf_counter() - started,
-        )

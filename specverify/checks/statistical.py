@@ -12,7 +12,7 @@ from specverify.checks.account import Shard, group_of, with_account
 from specverify.checks.experiment import Plan, Progress, Settings
 from specverify.checks.judge import Question, judge_early, judge_table
 from specverify.checks.tables import Table, tables_of
-from specverify.checks.verdict import Family, Status, Verdict
+from specverify.checks.verdict import Family, Status, Verdict, exact_verdict
 from specverify.checks.watch import LOOKING_SHARE, TableWatch, schedule
 from specverify.contract import Capabilities, Guarantee
 from specverify.faults import SamplerFault
@@ -65,7 +65,7 @@ class StatisticalExperiment:
         capabilities = subject.capabilities
         reason = self._unsupported(capabilities)
         if reason:
-            return [self._verdict("case", Status.NOT_SUPPORTED, reason)]
+            return [exact_verdict(self, "case", Status.NOT_SUPPORTED, reason)]
         case = self.make()
         tables = self.tables(case, capabilities)
         requested = self.requested_tv(settings, capabilities)
@@ -77,7 +77,7 @@ class StatisticalExperiment:
                 subject, case, tables, settings, trials, progress, first_trial=first
             )
         except SamplerFault as fault:
-            verdict = self._verdict("contract", Status.FAIL, str(fault))
+            verdict = exact_verdict(self, "contract", Status.FAIL, str(fault))
             return [dataclasses.replace(verdict, first_trial=first)]
         question = Question(
             suite=self.suite,
@@ -116,16 +116,6 @@ class StatisticalExperiment:
         group = group_of(subject, self.suite, name, settings.device)
         return Shard.take(
             settings.ledger, group, settings.root_seed, trials, step_of(subject, case)
-        )
-
-    def _verdict(self, check: str, status: Status, reason: str) -> Verdict:
-        return Verdict(
-            suite=self.suite,
-            case=self.case,
-            check=f"{Family.EXACT}/{check}",
-            family=Family.EXACT,
-            status=status,
-            reason=reason,
         )
 
 

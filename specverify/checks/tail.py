@@ -29,7 +29,7 @@ from specverify.checks.experiment import Plan, Progress, Settings
 from specverify.checks.judge import Question, judge_early, judge_table
 from specverify.checks.statistical import void_if_dependent, watch_trials
 from specverify.checks.tables import Table
-from specverify.checks.verdict import Family, Status, Verdict
+from specverify.checks.verdict import Family, Status, Verdict, exact_verdict
 from specverify.checks.watch import LOOKING_SHARE
 from specverify.contract import Capabilities, Guarantee
 from specverify.evidence import Suspect
@@ -164,7 +164,7 @@ class TailExperiment:
         started = time.perf_counter()
         reason = self._unsupported(subject.capabilities)
         if reason:
-            return [self._verdict("case", Status.NOT_SUPPORTED, reason)]
+            return [exact_verdict(self, "case", Status.NOT_SUPPORTED, reason)]
         found = self.make()
         convention = subject.capabilities.convention
         tables = tail_tables(found, convention)
@@ -172,7 +172,7 @@ class TailExperiment:
         try:
             watches, done = watch_trials(subject, found.case, tables, settings, trials, progress)
         except SamplerFault as fault:
-            return [self._verdict("contract", Status.FAIL, str(fault))]
+            return [exact_verdict(self, "contract", Status.FAIL, str(fault))]
         stopped = any(watch.alarm is not None for watch in watches)
         verdicts = []
         for watch in watches:
@@ -192,16 +192,6 @@ class TailExperiment:
             seconds = (time.perf_counter() - started) / len(tables)
             verdicts.append(dataclasses.replace(verdict, seconds=seconds))
         return void_if_dependent(verdicts)
-
-    def _verdict(self, check: str, status: Status, reason: str) -> Verdict:
-        return Verdict(
-            suite=self.suite,
-            case=self.case,
-            check=f"{Family.EXACT}/{check}",
-            family=Family.EXACT,
-            status=status,
-            reason=reason,
-        )
 
 
 def tail_tables(found: TailCase, convention: str) -> list[Table]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import time
+from typing import Protocol
 
 ACCOUNT_STATISTIC = "e-process of all runs in the ledger (log e)"
 """Statistic of a check that failed by what several runs found together, and by no run alone."""
@@ -127,6 +129,51 @@ class Verdict:
     account_certified: float | None = None
     seconds: float = 0.0
     replay: str | None = None
+
+
+class Asked(Protocol):
+    """What a verdict is an answer to: every experiment is one."""
+
+    @property
+    def suite(self) -> str:
+        """Name of the suite."""
+        ...
+
+    @property
+    def case(self) -> str:
+        """Name of the case."""
+        ...
+
+
+def exact_verdict(
+    asked: Asked,
+    check: str,
+    status: Status,
+    reason: str,
+    *,
+    trials: int = 0,
+    started: float | None = None,
+) -> Verdict:
+    """The answer of an exact check, which spends no alpha.
+
+    Args:
+        asked: the experiment.
+        check: name of the check, without its family.
+        status: what was found.
+        reason: one sentence for a person.
+        trials: examples behind it.
+        started: ``time.perf_counter()`` at the start, if its time is to be told.
+    """
+    return Verdict(
+        suite=asked.suite,
+        case=asked.case,
+        check=f"{Family.EXACT}/{check}",
+        family=Family.EXACT,
+        status=status,
+        reason=reason,
+        trials=trials,
+        seconds=0.0 if started is None else time.perf_counter() - started,
+    )
 
 
 def overall(statuses: list[Status]) -> Status:
