@@ -5,7 +5,8 @@
 Every run is what the gate does: all tests of a few cases, alpha split over them before anything
 runs, the verdict FAIL if one of them rejects.  Only alpha differs: at the gate's 1e-6 nobody could
 wait for a false alarm, so it is set to 0.05 here and the promise is the same: at most alpha of the
-runs may fail, whatever the number of tests.  Seeds are fixed, so the answer is too.
+runs may fail, whatever the number of tests.  Seeds are fixed, so the answer is too; interrupted, it
+answers for the runs that are done.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import concurrent.futures
 import dataclasses
 import functools
 import multiprocessing
+import sys
 import time
 
 import torch
@@ -107,11 +109,22 @@ def main() -> int:
     )
     started = time.perf_counter()
     spawn = multiprocessing.get_context("spawn")
+    outcomes: list[tuple[str, ...]] = []
     with concurrent.futures.ProcessPoolExecutor(options.workers, mp_context=spawn) as pool:
-        outcomes = list(pool.map(once, range(options.runs), chunksize=10))
+        try:
+            # In order, so that those done when it is interrupted are the first runs, not the quick.
+            for failed in pool.map(once, range(options.runs), chunksize=10):
+                outcomes.append(failed)
+                if len(outcomes) % 100 == 0:
+                    said = f"{sum(map(bool, outcomes))} of {len(outcomes)} runs failed so far"
+                    print(said, file=sys.stderr, flush=True)
+        except KeyboardInterrupt:
+            pool.shutdown(wait=False, cancel_futures=True)
+    if not outcomes:
+        return 1
     seconds = time.perf_counter() - started
     families = collections.Counter(family for failed in outcomes for family in failed)
-    answer = Answer(options.runs, sum(bool(failed) for failed in outcomes), options.alpha)
+    answer = Answer(len(outcomes), sum(map(bool, outcomes)), options.alpha)
     tests = count_tests(resolve(options.sampler))
     print(f"{options.sampler}: {tests} tests a run, {options.trials} trials each case, "
           f"seed {options.seed}, {seconds:.0f} s")  # fmt: skip

@@ -43,7 +43,9 @@ def show(
         every = ledger.accounts()
         accounts = [account for account in every if _wanted(account, subject, case)]
         if every and not accounts:
-            raise ValueError(f"ledger {path}: no account of subject {subject!r} and case {case!r}")
+            asked = {"subject": subject, "case": case}
+            said = " and ".join(f"{name} {wanted!r}" for name, wanted in asked.items() if wanted)
+            raise ValueError(f"ledger {path}: no account of {said}")
         for named, group in itertools.groupby(accounts, _subject):
             console.print(Text(named, style="bold"), _table(ledger, group, confidence))
     console.print(

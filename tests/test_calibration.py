@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 import sys
 from pathlib import Path
@@ -14,7 +15,20 @@ from scipy import stats
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "benchmarks"))
 
 import calibrate
-from calibration import alarms, coverage, futility, looks, null, power, rows, stopping, tails
+from calibration import (
+    alarms,
+    coverage,
+    futility,
+    journal,
+    looks,
+    null,
+    pairs,
+    power,
+    rows,
+    sampling,
+    stopping,
+    tails,
+)
 from calibration.worlds import LAWS, softmax, trials_for_fault, uniform, worst
 
 from specverify.evidence import SequentialTest, goodness_of_fit
@@ -35,11 +49,13 @@ def test_p_values_are_valid_under_the_null(index):
     assert_kept(null.measure(index, TINY))
 
 
-def test_sampled_p_values_agree_with_enumerated_ones():
-    assert_kept(null.sampled_against_enumerated(TINY))
+def test_sampled_p_values_agree_with_enumerated_ones(monkeypatch):
+    monkeypatch.setattr(sampling, "REPEATS", 1)
+    assert len(sampling.tasks(TINY)) == 10
+    assert_kept(sampling.measure("very skewed", "Cressie-Read", TINY))
 
 
-@pytest.mark.parametrize("module", [coverage, power, tails, alarms, futility, stopping])
+@pytest.mark.parametrize("module", [coverage, power, tails, alarms, pairs, futility, stopping])
 def test_promises_are_kept(module):
     size = dataclasses.replace(TINY, runs=30) if module is stopping else TINY
     for task in module.tasks(size):
@@ -49,6 +65,45 @@ def test_promises_are_kept(module):
 def test_a_look_is_timed_and_not_judged():
     (row,) = looks.tasks(TINY)[0]()
     assert row.verdict == "shown"
+
+
+def _one(runs):
+    """A task that can be told by its arguments."""
+    return [rows.counted("group", "one", f"{runs} runs", 0, runs, 0.5)]
+
+
+def _interrupted():
+    raise KeyboardInterrupt
+
+
+def test_an_interrupted_run_loses_no_finished_row(tmp_path):
+    path = tmp_path / "page.rows.jsonl"
+    tasks = [functools.partial(_one, 10), functools.partial(_one, 20), _interrupted]
+    with pytest.raises(KeyboardInterrupt):
+        list(journal.measured(tasks, 1, journal.Journal(path)))
+    with path.open("a", encoding="utf-8") as file:
+        file.write('["a line that was cut o')
+    known = journal.Journal(path)
+    again = [functools.partial(_one, 20), functools.partial(_one, 30), functools.partial(_one, 10)]
+    assert [known.known(task) is not None for task in again] == [True, False, True]
+    found = {index: said for index, said, _ in journal.measured(again, 1, known)}
+    assert [found[i][0].setting for i in range(3)] == ["20 runs", "30 runs", "10 runs"]
+    known.remove()
+    assert not path.exists()
+
+
+def test_rows_of_other_code_are_measured_again(tmp_path, monkeypatch):
+    path, task = tmp_path / "page.rows.jsonl", functools.partial(_one, 10)
+    list(journal.measured([task], 1, journal.Journal(path)))
+    assert journal.Journal(path).known(task)
+    monkeypatch.setattr(journal, "_code", lambda: "changed")
+    assert journal.Journal(path).known(task) is None
+
+
+def test_single_figures_of_the_size_are_options():
+    size = calibrate.sized(calibrate._options(["--runs", "70", "--streams", "3"]))
+    assert (size.runs, size.power_runs, size.streams) == (70, 70, 3)
+    assert (size.tables, size.costly_runs) == (rows.FULL.tables, 35)
 
 
 def test_unpooled_chi_square_is_found_to_be_invalid():

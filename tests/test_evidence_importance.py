@@ -71,6 +71,44 @@ def test_one_in_a_thousand_million():
     assert found.value == pytest.approx(tail.value)
 
 
+def test_a_rare_cell_is_as_exact_as_the_others(monkeypatch):
+    """Twelve draws in a cell that expects a tenth: the Dirichlet mixture alone errs by 30 %."""
+    counts, p = [90, 6, 2, 2], [0.9, 0.09, 0.009, 0.001]
+    monkeypatch.setattr(importance, "ENUMERATE", 10**6)
+    for table in (counts, [82, 10, 2, 6], [70, 9, 9, 12]):
+        exact = exact_p_value(table, p)
+        assert exact.method == "enumeration"
+        monkeypatch.setattr(importance, "ENUMERATE", 0)
+        found = [exact_p_value(table, p, seed=s) for s in range(4)]
+        monkeypatch.setattr(importance, "ENUMERATE", 10**6)
+        for each in found:
+            assert each.reliable
+            assert each.standard_error < 0.2 * exact.p_value
+            assert abs(each.p_value - exact.p_value) < 5 * each.standard_error
+
+
+def test_an_estimate_on_few_tables_is_not_relied_on():
+    """Total variation over many cells: no law of the mixture fits, and the record says so."""
+    p, n = softmax_law(40, 1, 1.0), 400
+    counts = np.random.default_rng(1).multinomial(n, worst_direction(p, 0.4))
+    found = exact_p_value(counts, p, total_variation, draws=2000)
+    assert 0 < found.effective < importance.RELIABLE
+    assert not found.reliable
+    assert found.p_upper == 1
+
+
+def test_no_extreme_table_sampled_is_no_proof(monkeypatch):
+    """Nothing extreme was drawn: the estimate is 0, and the upper bound is 1."""
+    monkeypatch.setattr(importance, "ENUMERATE", 0)
+    counts, p = [25, 25, 25, 25], uniform_law(4)
+
+    def too_even(tables, expected):
+        return -np.abs(tables - expected).sum(axis=1) - 1e9 * (tables.max(axis=1) > 25)
+
+    found = exact_p_value(counts, p, too_even, draws=10, seed=0)
+    assert (found.p_value, found.effective, found.p_upper) == (0, 0, 1)
+
+
 def test_null_p_values_are_valid_and_a_fault_is_rejected():
     p = softmax_law(4, 2, 1.0)
     tables = np.random.default_rng(3).multinomial(40, p, size=400)

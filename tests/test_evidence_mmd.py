@@ -5,9 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from evidence_cases import at_least, at_most, softmax_law
+from scipy import stats
 
 from specverify.evidence import mmd
-from specverify.evidence.mmd import mmd_detectable, mmd_test
+from specverify.evidence.mmd import mmd_detectable, mmd_spectrum, mmd_test, mmd_texts_needed
+from specverify.evidence.power import noncentrality
 
 LAW = softmax_law(20, 3, 1.0)
 
@@ -54,24 +56,52 @@ def test_the_estimate_by_its_definition():
     assert (found.texts_a, found.texts_b, found.length, found.permutations) == (7, 5, 4, 4)
 
 
-def test_an_engine_that_drifts_is_found_with_about_the_planned_power():
+def test_an_engine_that_drifts_is_found_with_the_planned_power():
     drifted = 0.75 * LAW + 0.25 * np.roll(LAW, 1)
     distance = float(np.sum((LAW - drifted) ** 2))
-    large = texts(LAW, 1500, 8, 5)
-    spread = mmd._spread(mmd.agreements(large), 8)
-    n, alpha, power, runs = 20, 0.02, 0.9, 60
-    while mmd_detectable(spread, n, n, alpha, power) > distance:
-        n += 10
-    hits = 0
+    spectrum = mmd_spectrum(texts(LAW, 600, 8, 5))
+    alpha, power, runs = 0.02, 0.9, 60
+    n = mmd_texts_needed(spectrum, distance, alpha, power)
+    hits, stated = 0, []
     for s in range(runs):
         a, b = texts(LAW, n, 8, 2 * s), texts(drifted, n, 8, 2 * s + 1)
         found = mmd_test(a, b, alpha=alpha, power=power, permutations=199, seed=s)
         hits += found.rejected
-        assert found.detectable == pytest.approx(
-            mmd_detectable(spread, n, n, alpha, power), rel=0.3
-        )
-    # a planning figure: three quarters at least where nine tenths are planned
-    assert hits >= at_least(0.75, runs)
+        stated.append(found.detectable)
+    assert hits >= at_least(power, runs)
+    assert np.mean(stated) == pytest.approx(distance, rel=0.2)
+
+
+def test_the_spectrum_of_independent_positions():
+    """Each position has the eigenvalues of diag(p) - p p^T, divided by the number of positions."""
+    length = 4
+    values = np.linalg.eigvalsh(np.diag(LAW) - np.outer(LAW, LAW)) / length
+    found = mmd_spectrum(texts(LAW, 3000, length, 7))
+    assert found.trace == pytest.approx(length * values.sum(), rel=0.01)
+    assert found.spread == pytest.approx(np.sqrt(length * np.sum(values**2)), rel=0.02)
+    assert found.largest == pytest.approx(values.max(), rel=0.1)
+    few = mmd_spectrum(texts(LAW, 6, length, 7))  # the largest is lost in the noise of six texts
+    assert few.spread**2 / few.trace <= few.largest <= few.spread
+
+
+def test_equal_eigenvalues_give_noncentral_chi_square():
+    """With d equal eigenvalues l the law is known: the plan keeps its promise at little cost."""
+    spectrum = mmd.Spectrum(trace=1.0, spread=0.2, largest=0.04)  # d = 25
+    n, alpha, power = 10**6, 0.01, 0.95
+    found = mmd_detectable(spectrum, n, n, alpha, power)
+    unit = 0.04 * 2 / n
+    assert stats.ncx2.sf(stats.chi2.isf(alpha, 25), 25, found / unit) >= power
+    assert found <= 1.1 * noncentrality(26, alpha, power) * unit
+
+
+def test_a_plan_and_what_it_detects_invert():
+    spectrum = mmd_spectrum(texts(LAW, 400, 6, 3))
+    for distance in (1.9, 0.3, 0.01, 1e-4):
+        n = mmd_texts_needed(spectrum, distance, 0.001, 0.99)
+        assert mmd_detectable(spectrum, n, n, 0.001, 0.99) <= distance
+        assert n == 2 or mmd_detectable(spectrum, n - 1, n - 1, 0.001, 0.99) > distance
+    assert mmd_detectable(spectrum, 2, 2, 1e-9, 0.999) == mmd.MOST
+    assert mmd_detectable(spectrum, 50, 50, 0.5, 0.01) == 0
 
 
 def test_a_text_that_ends_too_early_is_found():
@@ -129,10 +159,16 @@ def test_bad_input_is_refused_by_name(monkeypatch):
     ):
         with pytest.raises(ValueError, match=message):
             mmd_test(good, good, **arguments)
-    with pytest.raises(ValueError, match="spread: got 0"):
-        mmd_detectable(0, 5, 5, 0.1, 0.9)
+    same = mmd_spectrum([[1, 2]] * 5)
+    assert (same.trace, same.spread, same.largest) == (0, 0, 0)
+    with pytest.raises(ValueError, match=r"spectrum\.spread: got 0"):
+        mmd_detectable(same, 5, 5, 0.1, 0.9)
     with pytest.raises(ValueError, match="texts_b: got 1"):
-        mmd_detectable(0.1, 5, 1, 0.1, 0.9)
+        mmd_detectable(mmd_spectrum(good), 5, 1, 0.1, 0.9)
+    with pytest.raises(ValueError, match="distance: got 0"):
+        mmd_texts_needed(mmd_spectrum(good), 0, 0.1, 0.9)
+    with pytest.raises(ValueError, match="texts: got 3 texts; expected 4 to"):
+        mmd_spectrum(good[:3])
     monkeypatch.setattr(mmd, "MOST_TEXTS", 9)
     with pytest.raises(ValueError, match="a, b: got 10 texts; expected at most 9 together"):
         mmd_test(good, good, alpha=0.05)

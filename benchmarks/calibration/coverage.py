@@ -135,9 +135,9 @@ def anytime_mean(size: Size) -> list[Row]:
         return _outside((found.low, found.high), truth)
 
     few = LOOKS[3::3]  # each look bisects twice over all bets: a millisecond
-    missed = sum(_ever(rng, p, misses, few) for _ in range(size.runs))
+    missed = sum(_ever(rng, p, misses, few) for _ in range(size.costly_runs))
     setting = f"lengths 0..4, mean {truth:g}, {len(few)} looks to n {few[-1]:,}"
-    return [counted(GROUP, "mean_sequence", setting, missed, size.runs, 1 - CONFIDENCE)]
+    return [counted(GROUP, "mean_sequence", setting, missed, size.costly_runs, 1 - CONFIDENCE)]
 
 
 def anytime_certificate(size: Size) -> list[Row]:

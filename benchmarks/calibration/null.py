@@ -12,7 +12,6 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 import numpy.typing as npt
-from scipy import special
 
 from calibration.rows import Floats, Row, Size, Task, at_least, at_most, band, cached, excess
 from calibration.worlds import softmax, uniform, zipf
@@ -26,12 +25,11 @@ from specverify.evidence import (
 )
 from specverify.evidence.accuracies import compare_paired
 from specverify.evidence.barnard import p_value as barnard_p_value
-from specverify.evidence.importance import cressie_read_values, exact_p_value
+from specverify.evidence.importance import exact_p_value
 from specverify.evidence.mmd import mmd_test
 from specverify.evidence.two_sample import two_sample_test
 
 GROUP = "P-values under the null: counts at 0.1 / 0.01 / 0.001"
-DRAWS = 20_000  # the default: with a few hundred, weights far out are too rare to judge
 LEVELS = (0.1, 0.01, 1e-3)
 ALPHA = 1e-6  # the p-values do not depend on it, except where the method does
 
@@ -183,41 +181,6 @@ def measure(index: int, size: Size) -> list[Row]:
     return [judged(null, null.p_values(size.rng("null", null.name, null.setting), size.runs))]
 
 
-def _all_tables(n: int) -> npt.NDArray[np.int64]:
-    """Every table of n draws over four cells, [B, 4]."""
-    grid = np.indices((n + 1, n + 1, n + 1)).reshape(3, -1).T
-    grid = grid[grid.sum(axis=1) <= n]
-    return np.column_stack([grid, n - grid.sum(axis=1)])
-
-
-def sampled_against_enumerated(size: Size) -> list[Row]:
-    """Importance sampling must find p-values that a full enumeration knows, far out too."""
-    p, n = np.array([0.5, 0.3, 0.15, 0.05]), 120  # just too many tables for the library to list
-    tables = _all_tables(n)
-    logs = special.gammaln(n + 1) - special.gammaln(tables + 1).sum(axis=1) + tables @ np.log(p)
-    mass, values = np.exp(logs), cressie_read_values(tables, n * p)
-    rows = []
-    for first in (70, 80, 90, 100):
-        table = np.array([first, 110 - first, 5, 5])
-        seed = int(size.rng("sampled", first).integers(2**31))
-        found = exact_p_value(table, p, draws=DRAWS, seed=seed)
-        exact = mass[values >= found.value * (1 - 1e-10)].sum()
-        distance = abs(found.p_value - exact) / found.standard_error
-        rows.append(
-            Row(
-                group=GROUP,
-                name="exact_p_value, sampling",
-                setting=f"4 cells, n {n}, table {table.tolist()}",
-                runs=DRAWS,
-                expected=f"{exact:.3g} (enumerated) within 5 standard errors",
-                observed=f"{found.p_value:.3g}: {distance:.1f} standard errors",
-                ok=bool(distance <= 5),
-            )
-        )
-    return rows
-
-
 def tasks(size: Size) -> Sequence[Task]:
     """One for each statistic."""
-    each: list[Task] = [functools.partial(measure, i, size) for i in range(len(nulls()))]
-    return [*each, functools.partial(sampled_against_enumerated, size)]
+    return [functools.partial(measure, i, size) for i in range(len(nulls()))]

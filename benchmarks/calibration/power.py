@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import functools
-import math
 from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from calibration.rows import Floats, Row, Size, Task, cached, counted
-from calibration.worlds import softmax, uniform, worst, zipf
+from calibration.worlds import softmax, temperature, uniform, worst, zipf
 from specverify.evidence import (
     Evidence,
     binomial_test,
@@ -27,7 +26,7 @@ from specverify.evidence import (
 from specverify.evidence.accuracies import compare_paired
 from specverify.evidence.accuracy_power import paired_questions_needed, unpaired_questions_needed
 from specverify.evidence.barnard import p_value as barnard_p_value
-from specverify.evidence.mmd import mmd_detectable, mmd_test
+from specverify.evidence.mmd import mmd_spectrum, mmd_test, mmd_texts_needed
 from specverify.evidence.two_sample import two_sample_test, two_sample_trials_needed
 
 GROUP = "Power at the promised number of trials"
@@ -117,33 +116,18 @@ def two_samples(alpha: float, runs: int, size: Size) -> list[Row]:
     return [_row(f"two_sample_test, {method}", setting, hits, runs)]
 
 
-def texts(size: Size) -> list[Row]:
-    """The MMD test at the size that its planning figure asks for; the figure is no bound."""
+def texts(name: str, p: Floats, q: Floats, size: Size) -> list[Row]:
+    """The MMD test at ``mmd_texts_needed``, its spectrum from texts of both engines."""
     length, power, alpha, runs = 8, 0.9, 0.02, max(1, size.power_runs // 5)
-    p = uniform(4)
-    q = p + np.array([0.12, -0.04, -0.04, -0.04])
+    rng, hits = size.rng("texts", name), 0
     distance = float(((p - q) ** 2).sum())
-    # Centred Hamming kernel of independent positions: variance sum(p^2)^2 - 2 sum p^3 + sum p^2.
-    squares = float((p**2).sum())
-    spread = math.sqrt((squares**2 - 2 * float((p**3).sum()) + squares) / length)
-    n = 5
-    while mmd_detectable(spread, n, n, alpha, power) > distance:
-        n += 1
-    rng, hits = size.rng("texts"), 0
+    pilot = [rng.choice(p.shape[0], p=law, size=(300, length)) for law in (p, q)]
+    n = mmd_texts_needed(mmd_spectrum(np.concatenate(pilot)), distance, alpha, power)
     for seed in range(runs):
-        a, b = (rng.choice(4, p=law, size=(n, length)) for law in (p, q))
-        hits += mmd_test(a, b, alpha=alpha, permutations=199, seed=seed).rejected
-    return [
-        Row(
-            group=GROUP,
-            name="mmd_test",
-            setting=f"{n} + {n} texts of 8 tokens, alpha {alpha:g}",
-            runs=runs,
-            expected=f"about {power} (a planning figure, no bound)",
-            observed=f"{hits} ({hits / runs:.4g})",
-            ok=None,
-        )
-    ]
+        a, b = (rng.choice(p.shape[0], p=law, size=(n, length)) for law in (p, q))
+        hits += mmd_test(a, b, alpha=alpha, permutations=499, seed=seed).rejected
+    setting = f"{name}, MMD^2 {distance:.3g}, {n} + {n} texts of {length} tokens, alpha {alpha:g}"
+    return [_row("mmd_test", setting, hits, runs, power)]
 
 
 def accuracies(size: Size) -> list[Row]:
@@ -169,11 +153,19 @@ def tasks(size: Size) -> Sequence[Task]:
     """Every test that promises a power."""
     laws = (("uniform 4", uniform(4), 0.1), ("uniform 64", uniform(64), 0.03),
             ("zipf 32", zipf(32), 0.03), ("softmax 256", softmax(256), 0.1))  # fmt: skip
-    singles = (chi_square, variation, rate, pairs, texts, accuracies)
+    singles = (chi_square, variation, rate, pairs, accuracies)
     # A permutation p-value of a rejected table needs all permutations, 100 times the chi-square.
     samples = ((1e-9, size.power_runs), (0.01, max(1, size.power_runs // 5)))
+    flat, ranks, lm = uniform(4), zipf(20), softmax(20, spread=1.0)
+    moved = 0.75 * ranks + 0.25 * np.roll(ranks, 1)
+    engines = (("uniform 4, one token up", flat, flat + np.array([0.12, -0.04, -0.04, -0.04])),
+               ("zipf 20, a quarter moved on", ranks, moved),
+               ("softmax 20, temperature x 1.5", lm, temperature(lm, 1.5)),
+               ("(0.9, 0.05, 0.05), one token up", np.array([0.9, 0.05, 0.05]),
+                np.array([0.8, 0.15, 0.05])))  # fmt: skip
     return [
         *(functools.partial(divergence, name, p, tv, size) for name, p, tv in laws),
         *(functools.partial(single, size) for single in singles),
+        *(functools.partial(texts, name, a, b, size) for name, a, b in engines),
         *(functools.partial(two_samples, alpha, runs, size) for alpha, runs in samples),
     ]

@@ -68,6 +68,11 @@ class Size:
     look_cells: int
     seed: int = 0
 
+    @property
+    def costly_runs(self) -> int:
+        """Runs of what takes ten milliseconds each: half as many."""
+        return max(1, self.runs // 2)
+
     def rng(self, *path: object) -> np.random.Generator:
         """A generator for one measurement: adding another one changes no number of this one."""
         return np.random.default_rng([self.seed, zlib.crc32(repr(path).encode())])

@@ -20,12 +20,12 @@ GROUP = "False alarms under optional stopping"
 ALPHAS = (0.1, 0.01)
 
 
-def _rows(name: str, setting: str, highest: list[float], size: Size) -> list[Row]:
+def _rows(name: str, setting: str, highest: list[float]) -> list[Row]:
     rows = []
     for alpha in ALPHAS:
         alarms = sum(value >= -math.log(alpha) for value in highest)
         where = f"{setting}, alpha {alpha:g}, {len(LOOKS)} looks to n {LOOKS[-1]:,}"
-        rows.append(counted(GROUP, name, where, alarms, size.runs, alpha, what="alarms"))
+        rows.append(counted(GROUP, name, where, alarms, len(highest), alpha, what="alarms"))
     return rows
 
 
@@ -34,12 +34,12 @@ def composite(name: str, p: Floats, size: Size) -> list[Row]:
     rng = size.rng("composite", name)
     suspects = leaks(p, softmax(p.shape[0], 1), "leak") + temperatures(p) + thin_tails(p)
     highest = []
-    for _ in range(size.runs):
+    for _ in range(size.costly_runs):
         test, found = SequentialTest(p, alpha=ALPHAS[0], suspects=suspects, pool_at=(1000,)), 0.0
         for new in looks(rng, p):
             found = test.add(new).log_e_max
         highest.append(found)
-    return _rows("SequentialTest, composite", name, highest, size)
+    return _rows("SequentialTest, composite", name, highest)
 
 
 def two_samples(name: str, p: Floats, size: Size) -> list[Row]:
@@ -50,7 +50,7 @@ def two_samples(name: str, p: Floats, size: Size) -> list[Row]:
         for a, b in zip(looks(rng, p), looks(rng, p), strict=True):
             found = test.add(a, b).log_e_max
         highest.append(found)
-    return _rows("SequentialTwoSample", name, highest, size)
+    return _rows("SequentialTwoSample", name, highest)
 
 
 def tasks(size: Size) -> Sequence[Task]:

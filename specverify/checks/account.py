@@ -79,6 +79,29 @@ class Shard:
     reservation: Reservation
 
     @classmethod
+    def of_run(
+        cls, subject: Subject, suite: str, case: str, settings: Settings, trials: int, step: int
+    ) -> Shard | None:
+        """The next unused trials of a case of this run; ``None`` if it keeps no ledger.
+
+        Args:
+            subject: the sampler under test.
+            suite: name of the suite.
+            case: the name that the trials are drawn by: of recorded rows it holds their digest.
+            settings: of the run.
+            trials: how many; rounded up to whole steps.
+            step: trials that cannot be divided.
+
+        Raises:
+            LedgerError: if the file cannot be written.
+            ValueError: as :func:`subject_version`.
+        """
+        if settings.ledger is None:
+            return None
+        group = group_of(subject, suite, case.removeprefix(f"{suite}/"), settings.device)
+        return cls.take(settings.ledger, group, settings.root_seed, trials, step)
+
+    @classmethod
     def take(
         cls, ledger: str, group: AccountGroup, root_seed: int, trials: int, step: int
     ) -> Shard:
@@ -122,6 +145,39 @@ class Shard:
                 },
             )
             return [opened.totals(accounts[watch.table.name]) for watch in watches]
+
+
+def first_trial_of(shard: Shard | None, settings: Settings) -> int:
+    """Where the trials of a run begin: at its shard, or where a replay is told to, or at 0."""
+    return shard.reservation.first_trial if shard else settings.first_trial or 0
+
+
+def with_accounts(
+    verdicts: Sequence[Verdict],
+    watches: Sequence[TableWatch],
+    shard: Shard | None,
+    done: int,
+    settings: Settings,
+) -> list[Verdict]:
+    """Settle a shard, and give each verdict what its account holds.
+
+    Args:
+        verdicts: of this run alone, one for each watch.
+        watches: the tables with the counts of this run.
+        shard: of the run; without one the verdicts stay as they are.
+        done: trials that were run.
+        settings: of the run.
+
+    Raises:
+        LedgerError: as :meth:`Shard.settle`.
+    """
+    if shard is None:
+        return list(verdicts)
+    found = shard.settle(watches, done)
+    return [
+        with_account(verdict, watch, totals, settings)
+        for verdict, watch, totals in zip(verdicts, watches, found, strict=True)
+    ]
 
 
 def with_account(

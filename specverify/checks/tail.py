@@ -25,9 +25,10 @@ from numpy.typing import NDArray
 
 from specverify import evidence
 from specverify.cases import Case, FloatArray, TableRequest
+from specverify.checks.account import Shard, first_trial_of, with_accounts
 from specverify.checks.experiment import Plan, Progress, Settings
 from specverify.checks.judge import Question, judge_early, judge_table
-from specverify.checks.statistical import void_if_dependent, watch_trials
+from specverify.checks.statistical import step_of, void_if_dependent, watch_trials
 from specverify.checks.tables import Table
 from specverify.checks.verdict import Family, Status, Verdict, exact_verdict
 from specverify.checks.watch import LOOKING_SHARE
@@ -169,10 +170,17 @@ class TailExperiment:
         convention = subject.capabilities.convention
         tables = tail_tables(found, convention)
         planned, trials = tail_budget(found, convention, settings)
+        shard = Shard.of_run(
+            subject, self.suite, found.case.name, settings, trials, step_of(subject, found.case)
+        )
+        first = first_trial_of(shard, settings)
         try:
-            watches, done = watch_trials(subject, found.case, tables, settings, trials, progress)
+            watches, done = watch_trials(
+                subject, found.case, tables, settings, trials, progress, first_trial=first
+            )
         except SamplerFault as fault:
-            return [exact_verdict(self, "contract", Status.FAIL, str(fault))]
+            verdict = exact_verdict(self, "contract", Status.FAIL, str(fault))
+            return [dataclasses.replace(verdict, first_trial=first)]
         stopped = any(watch.alarm is not None for watch in watches)
         verdicts = []
         for watch in watches:
@@ -189,9 +197,12 @@ class TailExperiment:
                 if stopped
                 else judge_table(watch.table, watch.counts, question)
             )
-            seconds = (time.perf_counter() - started) / len(tables)
-            verdicts.append(dataclasses.replace(verdict, seconds=seconds))
-        return void_if_dependent(verdicts)
+            verdicts.append(dataclasses.replace(verdict, first_trial=first))
+        verdicts = with_accounts(verdicts, watches, shard, done, settings)
+        seconds = (time.perf_counter() - started) / len(tables)
+        return void_if_dependent(
+            [dataclasses.replace(verdict, seconds=seconds) for verdict in verdicts]
+        )
 
 
 def tail_tables(found: TailCase, convention: str) -> list[Table]:

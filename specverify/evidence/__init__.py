@@ -51,9 +51,12 @@ if TYPE_CHECKING:
     from specverify.evidence.goodness_of_fit import pearson as pearson
     from specverify.evidence.importance import ExactTail as ExactTail
     from specverify.evidence.importance import exact_p_value as exact_p_value
+    from specverify.evidence.mmd import Spectrum as Spectrum
     from specverify.evidence.mmd import TextEvidence as TextEvidence
     from specverify.evidence.mmd import mmd_detectable as mmd_detectable
+    from specverify.evidence.mmd import mmd_spectrum as mmd_spectrum
     from specverify.evidence.mmd import mmd_test as mmd_test
+    from specverify.evidence.mmd import mmd_texts_needed as mmd_texts_needed
     from specverify.evidence.multiplicity import Culprits as Culprits
     from specverify.evidence.multiplicity import bonferroni_share as bonferroni_share
     from specverify.evidence.multiplicity import bonferroni_shares as bonferroni_shares
@@ -107,7 +110,7 @@ _MODULES = {
     ),
     "goodness_of_fit": "cressie_read pearson",
     "importance": "ExactTail exact_p_value",
-    "mmd": "TextEvidence mmd_detectable mmd_test",
+    "mmd": "Spectrum TextEvidence mmd_detectable mmd_spectrum mmd_test mmd_texts_needed",
     "multiplicity": (
         "Culprits bonferroni_share bonferroni_shares e_bh e_closed e_holm global_log_e holm"
     ),

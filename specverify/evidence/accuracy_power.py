@@ -222,7 +222,9 @@ def _least(reaches: Callable[[float], bool], high: float) -> float:
     return high
 
 
-def unpaired_detectable(rate: float, n_a: int, n_b: int, alpha: float, power: float) -> float:
+def unpaired_detectable(
+    rate: float, n_a: SupportsIndex, n_b: SupportsIndex, alpha: float, power: float
+) -> float:
     """Smallest difference around a pooled rate that is told with probability ``power``.
 
     Args:
@@ -234,19 +236,24 @@ def unpaired_detectable(rate: float, n_a: int, n_b: int, alpha: float, power: fl
 
     Returns:
         The difference, 1 if nothing is promised.
+
+    Raises:
+        ValueError: naming the field that is wrong.
     """
-    inside = min(max(rate, 1 / (n_a + n_b + 2)), 1 - 1 / (n_a + n_b + 2))
-    limit = _critical(n_a, n_b, inside, alpha)
+    first, second = validate.whole("n_a", n_a, 1), validate.whole("n_b", n_b, 1)
+    promise, end = validate.inside("power", power), 1 / (first + second + 2)
+    inside = min(max(validate.probability("rate", rate), end), 1 - end)
+    limit = _critical(first, second, inside, validate.inside("alpha", alpha))
 
     def reaches(difference: float) -> bool:
         high = min(1 - 1e-9, inside + difference / 2)
         low = max(1e-9, high - difference)
-        return _power_at(min(1 - 1e-9, low + difference), low, n_a, n_b, limit) >= power
+        return _power_at(min(1 - 1e-9, low + difference), low, first, second, limit) >= promise
 
     return _least(reaches, 1 - 1e-8)
 
 
-def paired_detectable(discordance: float, n: int, alpha: float, power: float) -> float:
+def paired_detectable(discordance: float, n: SupportsIndex, alpha: float, power: float) -> float:
     """Smallest difference, at a discordance, that is told with probability ``power``.
 
     Args:
@@ -257,7 +264,12 @@ def paired_detectable(discordance: float, n: int, alpha: float, power: float) ->
 
     Returns:
         The difference; 1 if even a difference as large as the discordance would be missed.
+
+    Raises:
+        ValueError: naming the field that is wrong.
     """
-    if discordance == 0:
+    share, questions = validate.probability("discordance", discordance), validate.whole("n", n, 1)
+    level, promise = validate.inside("alpha", alpha), validate.inside("power", power)
+    if share == 0:
         return 1.0
-    return _least(lambda d: _paired_power(d, discordance, n, alpha) >= power, discordance)
+    return _least(lambda d: _paired_power(d, share, questions, level) >= promise, share)

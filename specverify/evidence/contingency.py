@@ -57,7 +57,7 @@ def independence(
     rows, columns = validate.law("row_law", row_law), validate.law("column_law", column_law)
     table = validate.table("counts", np.asarray(counts).reshape(-1), rows.size * columns.size)
     alpha, power = validate.inside("alpha", alpha), validate.inside("power", power)
-    n = int(table.sum())
+    floor, n = validate.positive("floor", floor), int(table.sum())
     pooled = _pooled(table.reshape(rows.size, columns.size), rows, columns, n, floor)
     freedom = (pooled.shape[0] - 1) * (pooled.shape[1] - 1)
     value, p_value = _statistic(pooled, freedom)
@@ -83,9 +83,13 @@ def independence_detectable(
     power: float,
     floor: float = FLOOR,
 ) -> float:
-    """The smallest total variation from the product of the margins that is caught at n pairs."""
+    """The smallest total variation from the product of the margins that is caught at n pairs.
+
+    Raises:
+        ValueError: naming the field that is wrong.
+    """
     rows, columns = validate.law("row_law", row_law), validate.law("column_law", column_law)
-    margin_floor = _margin_floor(n, floor)
+    margin_floor = _margin_floor(n, validate.positive("floor", floor))
     cells = [pool(law, n, margin_floor).cells - 1 for law in (rows, columns)]
     return _detectable(cells[0] * cells[1], n, alpha, power)
 

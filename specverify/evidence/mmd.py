@@ -16,7 +16,8 @@ from typing import SupportsIndex
 
 import numpy as np
 import numpy.typing as npt
-from scipy import special
+from scipy import optimize, special
+from scipy.sparse import linalg
 
 from specverify.evidence import validate
 
@@ -25,6 +26,10 @@ Texts = npt.NDArray[np.int64]
 MOST_TEXTS = 10_000
 """Both samples together; the matrix of all pairs has to fit into memory."""
 
+MOST = 2.0
+"""MMD^2 never exceeds it: two laws of one token at each position, never the same."""
+
+_SAME = 1e-12  # mean squares of the centred kernel below this are rounding
 _BLOCK = 512
 _EXACT_IN_FLOAT32 = 2**24
 
@@ -42,8 +47,8 @@ class TextEvidence:
         texts_a, texts_b: sample sizes.
         length: positions compared, padding included.
         permutations: drawn.
-        detectable: about the smallest MMD^2 that is found with probability ``power`` at these
-            sizes (:func:`mmd_detectable`).
+        detectable: smallest MMD^2 that is found with probability ``power`` at these sizes
+            (:func:`mmd_detectable`, its spectrum taken from these texts).
         power: of the promise.
     """
 
@@ -137,43 +142,148 @@ def _permuted(pairs: npt.NDArray[np.floating], n: int, length: int, most: int, s
     return np.concatenate(found)
 
 
-def _spread(pairs: npt.NDArray[np.floating], length: int) -> float:
-    """Root mean square of the centred kernel over pairs of different texts."""
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Spectrum:
+    """What the spread of MMD^2 depends on: the eigenvalues l_1 >= l_2 .. of the centred kernel.
+
+    Attributes:
+        trace: sum of l_i, the mean of h(x, x) (h is the centred kernel).
+        spread: root of the sum of l_i^2, the root mean square of h(x, y) for independent x, y.
+        largest: l_1, between spread^2 / trace and spread.
+    """
+
+    trace: float
+    spread: float
+    largest: float
+
+
+def _largest(centred: npt.NDArray[np.floating], spread: float) -> float:
+    """The largest eigenvalue, without what chance adds to it in a sample of N texts.
+
+    The matrix h(x_i, x_j) / N without its diagonal is the kernel plus noise whose eigenvalues fill
+    [-e, e], e = 2 spread / sqrt(N); an eigenvalue l > e / 2 shows at l + (e / 2)^2 / l, a smaller
+    one not at all (Feral & Peche 2007, Comm. Math. Phys. 272:185).
+    """
+    total, edge = centred.shape[0], spread / math.sqrt(centred.shape[0])
+    start = np.asarray(np.random.default_rng(0).normal(size=total), centred.dtype)
+    seen = float(linalg.eigsh(centred, 1, which="LA", v0=start, tol=1e-3)[0][0]) / total
+    return edge if seen <= 2 * edge else (seen + math.sqrt(seen**2 - 4 * edge**2)) / 2
+
+
+def _spectrum(pairs: npt.NDArray[np.floating], length: int) -> Spectrum:
     centred = pairs / length
     means = centred.mean(axis=1)
     centred = centred - means[:, None] - means[None, :] + means.mean()
-    np.fill_diagonal(centred, 0.0)
     total = pairs.shape[0]
-    return math.sqrt(float(np.square(centred).sum(dtype=np.float64)) / (total * (total - 1)))
+    trace = float(np.trace(centred, dtype=np.float64)) / (total - 1)
+    np.fill_diagonal(centred, 0.0)
+    square = float(np.square(centred).sum(dtype=np.float64)) / (total * (total - 1))
+    if square < _SAME:
+        return Spectrum(trace=0.0, spread=0.0, largest=0.0)
+    spread = math.sqrt(square)
+    bounds = square / trace, spread
+    return Spectrum(
+        trace=trace, spread=spread, largest=float(np.clip(_largest(centred, spread), *bounds))
+    )
+
+
+def mmd_spectrum(texts: npt.ArrayLike) -> Spectrum:
+    """The spectrum of the Hamming kernel, from texts of one engine: what a plan needs.
+
+    Args:
+        texts: [N, L] integer token ids, padded with -1 after the end; a few hundred suffice.
+
+    Returns:
+        The spectrum; all zero if the texts do not differ.
+
+    Raises:
+        ValueError: naming what is wrong with the texts.
+    """
+    sample = _texts("texts", texts)
+    if not 4 <= sample.shape[0] <= MOST_TEXTS:
+        raise ValueError(f"texts: got {sample.shape[0]} texts; expected 4 to {MOST_TEXTS}")
+    return _spectrum(agreements(sample), sample.shape[1])
+
+
+def _missing(distance: float, spectrum: Spectrum, n: int, m: int, alpha: float, power: float
+             ) -> float:  # fmt: skip
+    """By how much MMD^2 = ``distance`` falls short of being found; see :func:`mmd_detectable`."""
+    width, mixed = 1 / n + 1 / m, n * m / (n + m) ** 2 * distance
+    trace = spectrum.trace + mixed
+    square = spectrum.spread**2 + 2 * spectrum.largest * mixed + mixed**2
+    critical = float(special.chdtri(trace**2 / square, alpha)) * square / trace - trace
+    deviation = math.sqrt(2 * spectrum.spread**2 + 4 * spectrum.largest * distance / width)
+    return width * (critical + float(special.ndtri(power)) * deviation) - distance
 
 
 def mmd_detectable(
-    spread: float, texts_a: SupportsIndex, texts_b: SupportsIndex, alpha: float, power: float
+    spectrum: Spectrum, texts_a: SupportsIndex, texts_b: SupportsIndex, alpha: float, power: float
 ) -> float:
-    """About the smallest MMD^2 that is found with probability ``power``.
+    """The smallest MMD^2 that is found with probability ``power``, in whatever direction it lies.
 
-    Under one law the estimate has standard deviation sqrt(2) spread (1/n_a + 1/n_b) (Gretton et
-    al. 2012, appendix B). Its quantiles are taken from a normal law, and near the null the spread
-    under a small deviation is about the same: a planning figure, not a bound.
+    Let w = 1/n + 1/m. Near the null MMD^2 / w is sum_i l_i [(z_i + s_i)^2 - 1], z standard normal,
+    and the deviation is w sum_i l_i s_i^2 (Gretton et al. 2012, theorem 12). So
+
+    - the threshold, without s, is that of chi-square with d = (sum l)^2 / sum l^2 degrees of
+      freedom in units of sum l^2 / sum l (two moments: Satterthwaite 1946; Box 1954). Permutations
+      mix both samples, which adds rho (1 - rho) times the deviation to the spectrum, rho = n/(n+m);
+    - with s the variance is 2 sum l^2 + 4 sum l^2 s^2, largest if all of s lies along l_1. A sum of
+      squares is skewed to the right, so a normal law with this variance overstates its lower tail.
+
+    Limits: l_1 is estimated, and for a few texts (n < 20) the limit law is not reached yet.
 
     Args:
-        spread: root mean square of the centred kernel over pairs of different texts, > 0.
+        spectrum: of the kernel, by :func:`mmd_spectrum`.
         texts_a: number of texts, at least 2.
         texts_b: number of texts, at least 2.
         alpha: false-alarm probability.
         power: of the promise.
 
     Returns:
-        MMD^2 in units of the kernel (1 = texts that agree everywhere against never).
+        MMD^2 in units of the kernel (1 = texts that agree everywhere against never), at most 2;
+        2 when nothing is promised.
 
     Raises:
         ValueError: naming the field that is wrong.
     """
-    width = validate.positive("spread", spread) * math.sqrt(2)
+    validate.positive("spectrum.spread", spectrum.spread)
     n, m = validate.whole("texts_a", texts_a, 2), validate.whole("texts_b", texts_b, 2)
-    quantiles = -special.ndtri(validate.inside("alpha", alpha))
-    quantiles += special.ndtri(validate.inside("power", power))
-    return max(0.0, float(quantiles) * width * (1 / n + 1 / m))
+    level, promise = validate.inside("alpha", alpha), validate.inside("power", power)
+
+    def missing(distance: float) -> float:
+        return _missing(distance, spectrum, n, m, level, promise)
+
+    if missing(0.0) <= 0:
+        return 0.0
+    return float(optimize.brentq(missing, 0.0, MOST)) if missing(MOST) < 0 else MOST
+
+
+def mmd_texts_needed(spectrum: Spectrum, distance: float, alpha: float, power: float) -> int:
+    """Texts of each engine after which MMD^2 = ``distance`` is found with probability ``power``.
+
+    The inverse of :func:`mmd_detectable` for samples of equal size, under the same conditions.
+
+    Args:
+        spectrum: of the kernel, by :func:`mmd_spectrum`.
+        distance: MMD^2 > 0, the mean over positions of sum_v (a_l(v) - b_l(v))^2.
+        alpha: false-alarm probability.
+        power: of the promise.
+
+    Returns:
+        n >= 2 for each.
+
+    Raises:
+        ValueError: naming the field that is wrong.
+    """
+    wanted, high = validate.positive("distance", distance), 2
+    while mmd_detectable(spectrum, high, high, alpha, power) > wanted:
+        high *= 2
+    low = high // 2
+    while high - low > 1:
+        middle = (low + high) // 2
+        found = mmd_detectable(spectrum, middle, middle, alpha, power) <= wanted
+        low, high = (low, middle) if found else (middle, high)
+    return max(2, high)
 
 
 def mmd_test(
@@ -191,7 +301,7 @@ def mmd_test(
         a: [n, L] integer token ids, padded with -1 after the end.
         b: [m, L], likewise.
         alpha: false-alarm probability.
-        power: of the planning figure.
+        power: of the promise ``detectable``.
         permutations: at least 1/alpha - 1; the larger of 999 and 10/alpha if not given.
         seed: of the permutations.
 
@@ -210,7 +320,7 @@ def mmd_test(
     pairs = agreements(np.concatenate([first, second]))
     observed = float(_estimates(pairs, np.arange(n + m)[None, :] < n, length)[0])
     null = _permuted(pairs, n, length, most, root)
-    spread = _spread(pairs, length)
+    spectrum = _spectrum(pairs, length)
     return TextEvidence(
         mmd_squared=observed,
         threshold=float(np.quantile(null, 1 - alpha, method="higher")),
@@ -220,6 +330,6 @@ def mmd_test(
         texts_b=m,
         length=length,
         permutations=most,
-        detectable=mmd_detectable(spread, n, m, alpha, power) if spread else 0.0,
+        detectable=mmd_detectable(spectrum, n, m, alpha, power) if spectrum.spread else 0.0,
         power=power,
     )
