@@ -42,7 +42,7 @@ class Heat:
     Attributes:
         exam: what it is drawn from.
         verdict: one sentence.
-        legend: what the cells say.
+        legend: what the cells say, and what the exam left out.
         rows: correct samplers first, then the mutants.
     """
 
@@ -62,7 +62,8 @@ def heat(exam: ExamResults) -> Heat:
         )
         for row in exam.rows
     )
-    return Heat(exam, matrix.verdict(exam), matrix.LEGEND, rows)
+    legend = f"{matrix.LEGEND}. {matrix.shortcuts(exam)}".removesuffix(".")
+    return Heat(exam, matrix.verdict(exam), legend, rows)
 
 
 def _cell(row: RowRecord, mark: MarkRecord | None) -> HeatCell:

@@ -13,13 +13,14 @@ from specverify.reports import matrix
 from specverify.suites import all_suites
 
 
-def main(*, profile: str, seed: int, workers: int, out: Path | None) -> int:
+def main(*, profile: str, seed: int, workers: int, out: Path | None, full: bool = False) -> int:
     """Run the exam and return the exit code: 0 if nothing survived and nobody was accused, else 1.
 
     Args:
         profile: quick, gate or nightly.
         seed: root seed.
         workers: processes.
+        full: take no shortcut.
         out: folder for exam.json and exam.md; nothing is written if ``None``.
     """
     console = Console()
@@ -41,12 +42,18 @@ def main(*, profile: str, seed: int, workers: int, out: Path | None) -> int:
                 console.print(f"{finished}/{total} {row.subject}: {word} ({row.seconds:.1f} s)")
 
         results = run_exam(
-            list(all_suites().values()), profile=profile, seed=seed, workers=workers, done=done
+            list(all_suites().values()),
+            profile=profile,
+            seed=seed,
+            workers=workers,
+            done=done,
+            full=full,
         )
     if out is not None:
         _write(results, out)
     console.print(matrix.table(results))
-    console.print(matrix.LEGEND, style="dim")
+    console.print(f"{matrix.LEGEND}; {matrix.BOLD}.", style="dim")
+    console.print(matrix.shortcuts(results), style="dim")
     console.print(matrix.verdict(results))
     return 0 if results.passed else 1
 

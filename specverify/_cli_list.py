@@ -30,10 +30,22 @@ def mutants() -> None:
     """Print the samplers with one known bug."""
     from specverify.mutants import MUTANTS
 
-    table = _table("sampler", "kind", "bug", "seen at")
+    table = _table("sampler", "kind", "needs", "wrong at", "bug", "seen at")
     for name, mutant in sorted(MUTANTS.items()):
-        row = (f"mutant:{name}", mutant.kind.value, mutant.summary, mutant.seen_at)
+        needs = " ".join(need.value for need in mutant.needs)
+        where = ", ".join(sorted(place.value for place in mutant.where))
+        row = (f"mutant:{name}", mutant.kind.value, needs, where, mutant.summary, mutant.seen_at)
         table.add_row(*map(Text, row))
+    Console().print(table)
+
+
+def lawful() -> None:
+    """Print the correct samplers that are not the reference."""
+    from specverify.mutants.lawful import LAWFUL
+
+    table = _table("sampler", "what it does differently")
+    for name, variant in sorted(LAWFUL.items()):
+        table.add_row(Text(f"lawful:{name}"), Text(variant.summary))
     Console().print(table)
 
 

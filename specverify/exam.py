@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Mapping
 from specverify.checks.experiment import Settings, Side, Suite
 from specverify.checks.statistical import budget
 from specverify.checks.verdict import Status, Verdict
-from specverify.mutants import Kind
+from specverify.mutants import Kind, Mutant, Need
 from specverify.subjects import Subject
 
 FIRST_STAGE = 8_000
@@ -24,6 +24,24 @@ STAGES = 2
 DEEP = frozenset({"differential", "metamorphic", "tail", "drafting"})
 """Suites that cost most; a quick exam asks them last, and only where it must."""
 LAWFUL_PREFIX = "lawful:"
+TEXT = ("random", "mixed", "exclusion", "independence", "tail", "drafting")
+LAYERS: dict[Need, tuple[str, ...]] = {
+    Need.MARGINAL: TEXT,
+    Need.JOINT: TEXT,
+    Need.ACCEPTANCE: ("acceptance",),
+    Need.SUPPORT: ("support", *TEXT),
+    Need.LAYOUT: ("greedy", "support", "mixed", "acceptance", "differential", "metamorphic"),
+    Need.GREEDY: ("greedy", "mixed"),
+    Need.COINS: ("differential",),
+    Need.STREAMS: ("independence", "metamorphic", "drafting"),
+    Need.BATCH: ("metamorphic",),
+    Need.DRAFTS: ("drafting",),
+    Need.TOKENS: ("differential", "metamorphic"),
+}
+"""The suites that check each property; a mutant must be caught by one of those that it names."""
+FORMULA = frozenset({Need.MARGINAL, Need.JOINT})
+MOST_TRIALS = 20_000
+"""Within which a wrong formula must be caught."""
 SHORT_BUDGET = 24_000
 """Trials of the second stage of a quick exam, for subjects that must not be rejected."""
 QUICK_EXAMPLES = 20
@@ -54,6 +72,7 @@ class Mark:
         complete: whether the suite was followed to its full budget.
         supported: False if nothing of the suite could be asked.
         side: what a rejection by the suite says.
+        exact: whether the suite runs no trials; ``trials`` are layouts then.
     """
 
     caught: bool
@@ -62,6 +81,7 @@ class Mark:
     complete: bool
     supported: bool = True
     side: Side = Side.LAW
+    exact: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,22 +91,53 @@ class Row:
     subject: str
     role: Role
     marks: Mapping[str, Mark]
+    layers: tuple[str, ...] = ()
+    formula: bool = False
 
     @property
     def right(self) -> bool:
-        """Whether the suites that should have caught it did, and no other.
+        """Whether the suites that should have caught it did, in time, and no other.
 
         LOSSY: caught where the law or the declared rule is judged, not by the coupling alone.
         SLOW: caught by the coupling, and by no law.  CORRECT: not at all.
         """
+        if self.role is Role.CORRECT:
+            return not self._caught(*Side)
+        if not self.named or self.late:
+            return False
         if self.role is Role.LOSSY:
             return self._caught(Side.LAW, Side.EITHER)
-        if self.role is Role.SLOW:
-            return self._caught(Side.COUPLING) and not self._caught(Side.LAW)
-        return not self._caught(*Side)
+        return self._caught(Side.COUPLING) and not self._caught(Side.LAW)
+
+    @property
+    def named(self) -> bool:
+        """Whether a suite that it names caught it; any will do where it names none."""
+        return any(
+            m.caught and (s in self.layers or not self.layers) for s, m in self.marks.items()
+        )
+
+    @property
+    def detected(self) -> int | None:
+        """Trials (or layouts) at which the first suite that it names caught it."""
+        return min(
+            (m.trials for s, m in self.marks.items() if m.caught and s in self.layers),
+            default=None,
+        )
+
+    @property
+    def late(self) -> bool:
+        """Whether it is a wrong formula that took more than :data:`MOST_TRIALS`."""
+        return self.formula and (self.detected is None or self.detected > MOST_TRIALS)
 
     def _caught(self, *sides: Side) -> bool:
         return any(mark.caught and mark.side in sides for mark in self.marks.values())
+
+
+def layers_of(mutant: Mutant | None) -> tuple[str, ...]:
+    """The suites that check what a mutant breaks, in the order in which it names the properties."""
+    if mutant is None:
+        return ()
+    return tuple(dict.fromkeys(suite for need in mutant.needs for suite in LAYERS[need]))
 
 
 def examine(
@@ -97,12 +148,14 @@ def examine(
     look_done: Callable[[str, int], None] | None = None,
     *,
     thorough: bool = True,
+    mutant: Mutant | None = None,
 ) -> Row:
     """Put one subject through the suites.
 
     Without ``thorough``, the :data:`DEEP` suites are asked only about a lossy mutant that no other
-    suite caught (of a mutant with a drafter: all suites but ``drafting``), who must not be rejected
-    stops at :data:`SHORT_BUDGET`, and a lawful variant sits the first stage alone.
+    suite caught, or none of those that it names (of a mutant with a drafter: all suites but
+    ``drafting``), who must not be rejected stops at :data:`SHORT_BUDGET`, and a lawful variant sits
+    the first stage alone.
 
     Args:
         subject: a mutant or a correct sampler.
@@ -111,16 +164,24 @@ def examine(
         settings: of the exam; ``alpha`` is the share of one test in one stage.
         look_done: called with (suite, trials) after every stage of a suite.
         thorough: ask every suite about everybody, with the full budget.
+        mutant: what the subject is, if it is one: its ``needs`` say which suites must catch it, its
+            ``tv`` what the last stage of these suites is powered for.
     """
     marks: dict[str, Mark] = {}
     open_ = {suite.name: suite for suite in _ordered(suites, subject)}
     drafts = _has_drafter(subject)
-    stages = _stages(subject, role, settings, thorough)
+    layers = layers_of(mutant)
+    formula = mutant is not None and mutant.tv is None and bool(FORMULA & {*mutant.needs})
+    stages = _stages(subject, role, settings, thorough, mutant)
+    row = Row(subject.name, role, marks, layers, formula and role is Role.LOSSY)
     for number, trials in enumerate(stages):
-        for suite in list(open_.values()):
+        for suite in _asked(open_, number, mutant):
             costly = suite.name != "drafting" if drafts else suite.name in DEEP
-            if costly and not thorough and (role is not Role.LOSSY or _seen(marks)):
+            wanted = not _seen(marks) or (suite.name in layers and not row.named)
+            if costly and not thorough and (role is not Role.LOSSY or not wanted):
                 continue
+            if number and role is Role.LOSSY and _done(row):
+                break
             chosen = settings if thorough or suite.name in DEEP else _fewer_layouts(settings)
             mark = _look(subject, suite, chosen, trials, trials == stages[-1], number == 0)
             marks[suite.name] = _keep_support(marks.get(suite.name), mark)
@@ -128,9 +189,21 @@ def examine(
                 del open_[suite.name]
             if look_done is not None:
                 look_done(suite.name, trials)
-        if role is Role.LOSSY and _seen(marks):
+        if role is Role.LOSSY and _done(row):
             break
-    return Row(subject.name, role, marks)
+    return row
+
+
+def _done(row: Row) -> bool:
+    """Whether a lossy mutant was caught as it should be."""
+    return _seen(row.marks) and row.named
+
+
+def _asked(open_: Mapping[str, Suite], stage: int, mutant: Mutant | None) -> list[Suite]:
+    """The suites of a stage; where power is needed, those that a mutant names, as it names them."""
+    if stage == 0 or mutant is None or mutant.tv is None:
+        return list(open_.values())
+    return [open_[name] for name in layers_of(mutant) if name in open_]
 
 
 def _has_drafter(subject: Subject) -> bool:
@@ -144,8 +217,12 @@ def _ordered(suites: Iterable[Suite], subject: Subject) -> list[Suite]:
     return sorted(suites, key=lambda suite: suite.name in DEEP)
 
 
-def _stages(subject: Subject, role: Role, settings: Settings, thorough: bool) -> list[int]:
+def _stages(
+    subject: Subject, role: Role, settings: Settings, thorough: bool, mutant: Mutant | None
+) -> list[int]:
     """Trials of each stage."""
+    if mutant is not None and mutant.tv is not None:
+        settings = dataclasses.replace(settings, tv=mutant.tv)
     full = budget(settings, settings.requested_tv(subject.capabilities))[1]
     if not thorough and role is not Role.LOSSY:
         full = min(full, SHORT_BUDGET)
@@ -179,20 +256,24 @@ def _look(
     complete: bool,
     first: bool,
 ) -> Mark:
-    supported = False
-    for experiment in suite.experiments:
-        plan = experiment.plan(subject.capabilities)
+    plans = [experiment.plan(subject.capabilities) for experiment in suite.experiments]
+    supported = any(plan.unsupported is None for plan in plans)
+    exact = not any(plan.tests for plan in plans)
+    if exact:  # its layouts are all there is
+        complete, budgeted = True, settings.profile.examples
+    else:
+        budgeted = trials
+    for experiment, plan in zip(suite.experiments, plans, strict=True):
         if plan.unsupported:
             continue
-        supported = True
         if plan.tests == 0 and not first:
             continue  # an exact check says the same at every look
         share = dataclasses.replace(settings, trials=trials if plan.tests else None)
         failed = _first_failure(experiment.run(subject, share))
         if failed is not None:
             check = f"{failed.case}: {failed.check}"
-            return Mark(True, failed.trials, check, complete, side=suite.side)
-    return Mark(False, trials, None, complete, supported, suite.side)
+            return Mark(True, failed.trials, check, complete, side=suite.side, exact=exact)
+    return Mark(False, budgeted, None, complete, supported, suite.side, exact)
 
 
 def _first_failure(verdicts: Iterable[Verdict]) -> Verdict | None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-EXAM_SCHEMA_VERSION = 1
+EXAM_SCHEMA_VERSION = 2
 
 
 class _Record(BaseModel):
@@ -26,6 +26,10 @@ class MarkRecord(_Record):
     """Whether the suite was followed to its full budget."""
     supported: bool
     """Whether the suite could ask the subject anything."""
+    side: str = "law"
+    """What a rejection by the suite says: law, coupling or either."""
+    exact: bool = False
+    """Whether the suite runs no trials; ``trials`` are layouts then."""
 
 
 class RowRecord(_Record):
@@ -41,6 +45,12 @@ class RowRecord(_Record):
     """Public reference of the bug."""
     right: bool
     """Whether the harness said the right thing."""
+    layers: list[str] = []
+    """Suites, one of which must catch it; of a correct sampler none."""
+    formula: bool = False
+    """Whether it is a wrong formula, which must be caught within 20,000 trials."""
+    detected: int | None = None
+    """Trials (layouts, of exact suites) at which the first of its ``layers`` caught it."""
     marks: dict[str, MarkRecord]
     """By suite."""
     seconds: float
@@ -65,11 +75,27 @@ class ExamResults(_Record):
     """Correct samplers first, then the mutants."""
     versions: dict[str, str]
     """Of the packages that matter."""
+    shortcuts: list[str] = []
+    """What was left out to be quick, in sentences; nothing in a full exam."""
 
     @property
     def survivors(self) -> list[str]:
-        """Mutants that no suite caught as it should."""
-        return [row.subject for row in self.rows if row.role != "correct" and not row.right]
+        """Mutants that were not caught, or not by a suite that they name, or not in time."""
+        return [
+            row.subject
+            for row in self.rows
+            if row.role != "correct" and not row.right and row.subject not in self.misjudged
+        ]
+
+    @property
+    def misjudged(self) -> list[str]:
+        """Lossless mutants of which a suite said that their text is wrong."""
+        return [
+            row.subject
+            for row in self.rows
+            if row.role == "slow"
+            and any(mark.caught and mark.side == "law" for mark in row.marks.values())
+        ]
 
     @property
     def accused(self) -> list[str]:
@@ -79,7 +105,7 @@ class ExamResults(_Record):
     @property
     def passed(self) -> bool:
         """Somebody sat the exam, nothing survived and nobody was falsely accused."""
-        return bool(self.rows) and not self.survivors and not self.accused
+        return bool(self.rows) and not (self.survivors or self.misjudged or self.accused)
 
 
 def load_exam(path: Path) -> ExamResults:

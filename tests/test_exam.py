@@ -16,7 +16,14 @@ from specverify import exam_pool
 from specverify.checks.experiment import PROFILES, Plan, Progress, Settings, Side, Suite
 from specverify.checks.verdict import Family, Status, Verdict
 from specverify.contract import Capabilities
-from specverify.exam import FIRST_STAGE, SHORT_BUDGET, STAGES, Mark, Role, Row, examine
+from specverify.exam import (
+    FIRST_STAGE,
+    STAGES,
+    Mark,
+    Role,
+    Row,
+    examine,
+)
 from specverify.exam_pool import CORRECT, run_exam, subjects
 from specverify.exam_results import (
     EXAM_SCHEMA_VERSION,
@@ -155,9 +162,10 @@ def test_exact_experiments_are_asked_once_with_the_layouts_of_the_profile() -> N
     assert exact.asked == [None]
     assert law.asked == [FIRST_STAGE, 20_000]
     assert row.marks["mixed"].supported
+    assert not row.marks["mixed"].exact
     alone = sit(Role.CORRECT, FakeExperiment("exact", tests=0))
-    assert alone.marks["exact"].supported
-    assert not alone.marks["exact"].caught
+    layouts = PROFILES["quick"].examples
+    assert alone.marks["exact"] == Mark(False, layouts, None, True, exact=True)
 
 
 def test_what_nobody_can_ask_is_not_supported() -> None:
@@ -290,6 +298,10 @@ GOOD = results(
     row("reference", "correct", True, greedy=mark(complete=True), acceptance=mark(complete=True)),
     row("mutant:a", "lossy", True, greedy=mark(caught=True, trials=412), acceptance=mark()),
 )
+MISJUDGED = results(
+    row("reference", "correct", True, greedy=mark(complete=True)),
+    row("mutant:slow", "slow", False, greedy=mark(caught=True), acceptance=mark(caught=True)),
+)
 BAD = results(
     row("reference", "correct", False, greedy=mark(caught=True), acceptance=mark(complete=True)),
     row("mutant:a", "slow", False, greedy=mark(supported=False)),
@@ -305,7 +317,7 @@ def test_round_trip(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"schema_version": EXAM_SCHEMA_VERSION + 1}, "schema_version: got 2; expected 1"),
+        ({"schema_version": EXAM_SCHEMA_VERSION + 1}, "schema_version: got 3; expected 2"),
         ({"surprise": 1}, "not the results of an exam"),
         ({"rows": "none"}, "not the results of an exam"),
     ],
@@ -353,9 +365,26 @@ def test_cells(found: MarkRecord | None, text: str) -> None:
 
 
 def test_verdict_of_an_exam() -> None:
-    assert matrix.verdict(GOOD).startswith("PASS: all 1 mutants were caught, none of 1 correct")
+    assert matrix.verdict(GOOD).startswith(
+        "PASS: all 1 mutants were caught by a suite that they name, 0 wrong "
+    )
     assert "at most 1e-06 for each" in matrix.verdict(GOOD)
     assert matrix.verdict(BAD) == "FAIL: 1 survived: mutant:a; falsely accused: reference"
+
+
+def test_a_lossless_mutant_of_wrong_text_did_not_survive() -> None:
+    assert not MISJUDGED.passed
+    assert (MISJUDGED.survivors, MISJUDGED.misjudged) == ([], ["mutant:slow"])
+    assert matrix.verdict(MISJUDGED) == (
+        "FAIL: 1 lossless, yet their text was rejected: mutant:slow"
+    )
+
+
+def test_shortcuts_are_said() -> None:
+    assert matrix.shortcuts(GOOD) == "Full exam: nothing was left out."
+    quick = GOOD.model_copy(update={"shortcuts": ["few layouts"]})
+    assert "--full leaves nothing out: few layouts." in matrix.shortcuts(quick)
+    assert "few layouts" in matrix.markdown(quick)
 
 
 def shown(found: ExamResults, width: int) -> str:
@@ -382,33 +411,6 @@ def test_markdown_is_one_table() -> None:
     assert len(lines) == 4
     # The borders of the cells, and not the bars of |p - q|.
     borders = {line.replace("\\|", "").count("|") for line in lines}
-    assert borders == {len(GOOD.suites) + 4}
-    assert "`a` | 412 | > 8k | The residual is \\|p - q\\| | vllm #1 |" in lines[3]
+    assert borders == {len(GOOD.suites) + 5}
+    assert "`a` | 412 | > 8k |  | The residual is \\|p - q\\| | vllm #1 |" in lines[3]
     assert "| `reference` | ok | ok |" in lines[2]
-
-
-# --- quick exams --------------------------------------------------------------------------------
-
-
-def asked(name: str, role: Role, *, thorough: bool, fails: bool = False) -> dict[str, list[int]]:
-    """The trials that each suite was asked for, by a base suite and a deep one."""
-    made = {
-        suite: FakeExperiment(suite, fails_at=1 if fails else None) for suite in ("random", "tail")
-    }
-    suites = [Suite(suite, "", (made[suite],)) for suite in ("tail", "random")]
-    subject = Subject.of(reference, name)
-    examine(subject, role, suites, Settings(tv=0.02), thorough=thorough)
-    return {suite: [n for n in found.asked if n is not None] for suite, found in made.items()}
-
-
-def test_a_quick_exam_asks_deep_suites_only_where_it_must() -> None:
-    assert asked("m", Role.LOSSY, thorough=False, fails=True)["tail"] == []
-    assert asked("m", Role.LOSSY, thorough=False)["tail"]
-    assert asked("m", Role.CORRECT, thorough=False)["tail"] == []
-    assert asked("m", Role.CORRECT, thorough=True)["tail"]
-
-
-def test_a_quick_exam_stops_early_for_those_who_must_not_be_rejected() -> None:
-    assert max(asked("m", Role.CORRECT, thorough=False)["random"]) == SHORT_BUDGET
-    assert max(asked("lawful:x", Role.CORRECT, thorough=False)["random"]) == FIRST_STAGE
-    assert max(asked("m", Role.LOSSY, thorough=False)["random"]) > SHORT_BUDGET

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from functools import lru_cache
+from pathlib import Path
 
 import pytest
 import torch
@@ -22,13 +23,17 @@ from specverify.faults import SamplerFault, call
 from specverify.mutants import (
     MUTANTS,
     Kind,
+    Need,
+    Place,
     acceptance,
     emission,
+    lossy,
     parameters,
     recovery,
     rows,
     slow,
 )
+from specverify.mutants.lawful import LAWFUL
 from specverify.reference import reference
 from specverify.reference.chain import CAPABILITIES
 from specverify.registry import resolve
@@ -81,7 +86,7 @@ def differs(subject: Subject, case: Case) -> bool:
 
 IN_TABLES = [
     mutant.name
-    for room in (recovery, acceptance, rows, emission, parameters, slow)
+    for room in (recovery, acceptance, rows, emission, parameters, lossy, slow)
     for mutant in room.MUTANTS
 ]
 """Mutants that ordinary coins and rows show; the others need layouts or drafters of their own."""
@@ -110,6 +115,11 @@ def test_metadata(name: str) -> None:
     assert mutant.summary[-1] not in ".\n"
     assert mutant.seen_at
     assert mutant.kind in Kind
+    assert mutant.needs
+    assert set(mutant.needs) <= set(Need)
+    assert mutant.where
+    assert mutant.where <= set(Place)
+    assert (mutant.kind is Kind.SLOW) <= (mutant.needs[0] in (Need.ACCEPTANCE, Need.LAYOUT))
 
 
 @pytest.mark.parametrize("name", MUTANTS)
@@ -196,3 +206,19 @@ def test_the_exam_tells_a_mutant_from_what_it_pretends_to_be() -> None:
     lossy = resolve("mutant:recover-from-target")
     assert not examine(lossy, Role.CORRECT, small_suites(), SETTINGS).right
     assert not examine(resolve("reference"), Role.LOSSY, small_suites(), SETTINGS).right
+
+
+def test_the_docs_list_every_mutant_and_every_lawful_variant() -> None:
+    """Name, needs, places and public reference of each; docs/samplers.md is not generated."""
+    path = Path(__file__).parent.parent / "docs" / "samplers.md"
+    if not path.exists():
+        pytest.skip("the docs are not beside the tests")
+    lines = path.read_text(encoding="utf-8").splitlines()
+    for name, mutant in MUTANTS.items():
+        line = next((line for line in lines if line.startswith(f"| `{name}`")), "")
+        needs = " ".join(need.value for need in mutant.needs)
+        where = ", ".join(sorted(place.value for place in mutant.where))
+        assert f"| {needs} | {where} | {mutant.seen_at} |" in line, name
+        assert ("*(slow)*" in line) is (mutant.kind is Kind.SLOW)
+    for name, variant in LAWFUL.items():
+        assert f"| `{name}` | {variant.summary} |" in lines

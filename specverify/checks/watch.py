@@ -13,10 +13,13 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
+from scipy import stats
 
 from specverify import evidence
 from specverify.cases import FloatArray
+from specverify.checks.diagnosis import Branch
 from specverify.checks.experiment import Settings
+from specverify.checks.suspicion import OR, branch_of
 from specverify.checks.tables import EXACT, Table
 from specverify.checks.verdict import Family, Look
 from specverify.trials import IntArray
@@ -57,6 +60,7 @@ class Alarm:
     p_value: float
     zero_hits: int
     cause: str | None
+    branch: Branch | None = None
 
 
 class TableWatch:
@@ -123,12 +127,14 @@ class TableWatch:
     def _bets(self, found: evidence.AnytimeEvidence) -> Alarm | None:
         if not found.rejected or self._forgiven(found):
             return None
+        cause = likely_cause(self.counts, self.law, self._suspects)
         return Alarm(
             statistic="composite e-process (log e)",
             value=found.log_e,
             p_value=found.p_value,
             zero_hits=found.zero_hits,
-            cause=likely_cause(self.counts, self.law, self._suspects),
+            cause=cause,
+            branch=branch_of(cause),
         )
 
     def _forgiven(self, found: evidence.AnytimeEvidence) -> bool:
@@ -152,15 +158,23 @@ class TableWatch:
         return Alarm(found.statistic, found.value, found.p_value, 0, None)
 
 
-EXPLAINED = 0.9
-"""Share of the deviation that a suspect must explain before it is named."""
+EXPLAINED, NEARLY_ALL = 0.9, 0.95
+"""Shares of the deviation: what a suspect must explain before it is named, and what it must where
+the counts tell it from the truth; some bets are right in kind only, a leak of 3 for one of 5 %."""
+ALIKE = 1e-6
+"""Difference of log-likelihoods up to which two suspects have one law: rounding."""
+MOST_CAUSES = 3
+KEPT = 0.999
+"""Probability that the suspect which is true is not dropped for the noise in the counts."""
 _FLOOR = 1e-9
 
 
 def likely_cause(
     counts: IntArray, law: FloatArray, suspects: Sequence[evidence.Suspect]
 ) -> str | None:
-    """The suspect that explains the counts best, if it explains nearly all of the deviation.
+    """The suspect that explains the counts best, if it explains the deviation.
+
+    Suspects that explain them as well, because they would emit the same, are named beside it.
 
     What is to be explained is the log-likelihood between the law and the observed frequencies
     (n times their relative entropy), with a small floor under every probability.
@@ -169,8 +183,13 @@ def likely_cause(
     best = _log_likelihood(counts, frequencies)
     gap = best - _log_likelihood(counts, law)
     scores = [(_log_likelihood(counts, suspect.law), suspect.name) for suspect in suspects]
-    score, name = max(scores, default=(-np.inf, None))
-    return name if best - score <= (1 - EXPLAINED) * gap else None
+    score = max((score for score, _ in scores), default=-np.inf)
+    noise = float(stats.chi2.ppf(KEPT, max(1, law.shape[0] - 1))) / 2  # Wilks: of the true law
+    left = best - score
+    if left > (1 - EXPLAINED) * gap or (left > noise and left > (1 - NEARLY_ALL) * gap):
+        return None
+    same = [name for found, name in sorted(scores, reverse=True) if found >= score - ALIKE]
+    return OR.join(same[:MOST_CAUSES])
 
 
 def _log_likelihood(counts: IntArray, law: FloatArray) -> float:

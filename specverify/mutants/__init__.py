@@ -3,15 +3,17 @@
 from specverify.mutants import (
     acceptance,
     batching,
+    block,
     drafters,
     emission,
+    lossy,
     numerics,
     parameters,
     recovery,
     rows,
     slow,
 )
-from specverify.mutants.mutant import Kind, Mutant
+from specverify.mutants.mutant import Kind, Mutant, Need, Place
 
 MUTANTS: dict[str, Mutant] = {
     mutant.name: mutant
@@ -24,9 +26,11 @@ MUTANTS: dict[str, Mutant] = {
         numerics,
         batching,
         drafters,
+        block,
+        lossy,
         slow,
     )
     for mutant in room.MUTANTS
 }
 
-__all__ = ["MUTANTS", "Kind", "Mutant"]
+__all__ = ["MUTANTS", "Kind", "Mutant", "Need", "Place"]

@@ -80,12 +80,14 @@ class SeedPlusRow(ChainSampler):
 
 
 MUTANTS = (
-    mutant_of(RatioInverted, "ratio-inverted", "textbook"),
-    mutant_of(AcceptAll, "accept-all", "vllm-ascend #13730"),
-    mutant_of(AcceptTwoPercent, "accept-2-percent", "calibration mutant"),
-    mutant_of(CoinReused, "coin-reused", "textbook"),
-    mutant_of(CoinSameAllPositions, "coin-same-all-positions", "textbook"),
-    mutant_of(CoinSameAllRows, "coin-same-all-rows", "textbook"),
-    mutant_of(SeedIgnored, "seed-ignored", "vllm #6038"),
-    mutant_of(SeedPlusRow, "seed-plus-row", "textbook"),
+    mutant_of(RatioInverted, "ratio-inverted", "textbook", "D A", "accepted"),
+    mutant_of(AcceptAll, "accept-all", "vllm-ascend #13730", "D A", "accepted"),
+    mutant_of(
+        AcceptTwoPercent, "accept-2-percent", "calibration mutant", "A D", "accepted", tv=0.005
+    ),
+    mutant_of(CoinReused, "coin-reused", "textbook", "D J", "recovered"),
+    mutant_of(CoinSameAllPositions, "coin-same-all-positions", "textbook", "J A", "accepted"),
+    mutant_of(CoinSameAllRows, "coin-same-all-rows", "textbook", "R", "request"),
+    mutant_of(SeedIgnored, "seed-ignored", "vllm #6038", "R", "request"),
+    mutant_of(SeedPlusRow, "seed-plus-row", "textbook", "R", "request"),
 )

@@ -82,10 +82,26 @@ class PositionIgnored(ChainSampler):
 
 
 MUTANTS = (
-    mutant_of(StrideIgnored, "stride-ignored", "vllm #42684, #53017"),
-    mutant_of(NanPoisonsBatch, "nan-poisons-batch", "vllm #50183, flashinfer #2455"),
-    mutant_of(UninitialisedScratch, "uninitialised-scratch", "sglang #12512, vllm #42638"),
-    mutant_of(GreedyBatchShiftsCoins, "greedy-batch-shifts-coins", "the class of sglang #31214"),
-    mutant_of(StateLeaksBetweenCalls, "state-leaks-between-calls", "textbook"),
-    mutant_of(PositionIgnored, "position-ignored", "textbook"),
+    mutant_of(
+        StrideIgnored, "stride-ignored", "vllm #42684, #53017", "X", "accepted recovered bonus"
+    ),
+    mutant_of(
+        NanPoisonsBatch, "nan-poisons-batch", "vllm #50183, flashinfer #2455", "L B", "request"
+    ),
+    mutant_of(
+        UninitialisedScratch,
+        "uninitialised-scratch",
+        "sglang #12512, vllm #42638",
+        "X",
+        "recovered bonus",
+    ),
+    mutant_of(
+        GreedyBatchShiftsCoins,
+        "greedy-batch-shifts-coins",
+        "the class of sglang #31214",
+        "R B",
+        "request",
+    ),
+    mutant_of(StateLeaksBetweenCalls, "state-leaks-between-calls", "textbook", "R", "request"),
+    mutant_of(PositionIgnored, "position-ignored", "textbook", "R", "request"),
 )

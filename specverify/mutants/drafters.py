@@ -217,15 +217,19 @@ class RoundFinalReused(ChainSampler):
 
 
 MUTANTS = (
-    mutant_of(SharedNoise, "shared-noise", "vllm #54282, #47386"),
-    mutant_of(FilteredDraftRawLaw, "filtered-draft-raw-q", "transformers #47932"),
-    mutant_of(ArgmaxDraftSoftLaw, "argmax-draft-soft-q", "transformers #32867"),
-    mutant_of(BfloatDraw, "bf16-draw", "DeepSpec #31"),
-    mutant_of(DrafterTemperatureTwice, "drafter-temperature-twice", "vLLM's V2 sampler"),
-    mutant_of(SparseDraftReport, "sparse-draft-report", "xLLM #2175"),
-    mutant_of(StaleDraftRow, "stale-draft-row", "textbook"),
-    mutant_of(DraftBufferShifted, "draft-buffer-shifted", "the class of vllm #53017"),
-    mutant_of(PostSampleTruncation, "post-sample-truncation", "textbook"),
-    mutant_of(RoundCoinsReused, "round-coins-reused", "textbook"),
-    mutant_of(RoundFinalReused, "round-final-reused", "textbook"),
+    mutant_of(SharedNoise, "shared-noise", "vllm #54282, #47386", "D", "recovered"),
+    mutant_of(FilteredDraftRawLaw, "filtered-draft-raw-q", "transformers #47932", "Q D", "drafted"),
+    mutant_of(ArgmaxDraftSoftLaw, "argmax-draft-soft-q", "transformers #32867", "Q D", "drafted"),
+    mutant_of(BfloatDraw, "bf16-draw", "DeepSpec #31", "Q X", "drafted"),
+    mutant_of(
+        DrafterTemperatureTwice, "drafter-temperature-twice", "vLLM's V2 sampler", "D Q", "drafted"
+    ),
+    mutant_of(SparseDraftReport, "sparse-draft-report", "xLLM #2175", "Q D", "drafted"),
+    mutant_of(StaleDraftRow, "stale-draft-row", "textbook", "Q", "drafted"),
+    mutant_of(
+        DraftBufferShifted, "draft-buffer-shifted", "the class of vllm #53017", "Q J", "drafted"
+    ),
+    mutant_of(PostSampleTruncation, "post-sample-truncation", "textbook", "D Q", "drafted"),
+    mutant_of(RoundCoinsReused, "round-coins-reused", "textbook", "J R", "request"),
+    mutant_of(RoundFinalReused, "round-final-reused", "textbook", "J R", "request"),
 )

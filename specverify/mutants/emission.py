@@ -91,10 +91,10 @@ class PaddingToken(ChainSampler):
 
 
 MUTANTS = (
-    mutant_of(ContinueAfterRejection, "continue-after-rejection", "textbook"),
-    mutant_of(BonusAfterRejection, "bonus-after-rejection", "textbook"),
-    mutant_of(BonusMissing, "bonus-missing", "vllm #14519", Kind.SLOW),
-    mutant_of(PlaceholderAccepted, "placeholder-accepted", "vllm #46533"),
-    mutant_of(CountsPadding, "counts-padding", "flashinfer #879"),
-    mutant_of(PaddingToken, "padding-token", "vllm #44744"),
+    mutant_of(ContinueAfterRejection, "continue-after-rejection", "textbook", "L J", "accepted"),
+    mutant_of(BonusAfterRejection, "bonus-after-rejection", "textbook", "L D", "bonus"),
+    mutant_of(BonusMissing, "bonus-missing", "vllm #14519", "L", "bonus", Kind.SLOW),
+    mutant_of(PlaceholderAccepted, "placeholder-accepted", "vllm #46533", "L", "accepted"),
+    mutant_of(CountsPadding, "counts-padding", "flashinfer #879", "L", "layout"),
+    mutant_of(PaddingToken, "padding-token", "vllm #44744", "L", "recovered"),
 )

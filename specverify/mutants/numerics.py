@@ -112,12 +112,30 @@ class RejectQAboveOne(ChainSampler):
 
 
 MUTANTS = (
-    mutant_of(ZeroCoinAccepts, "zero-coin-accepts", "vllm #23803, sglang #35771"),
-    mutant_of(CoinReachesOne, "coin-reaches-one", "sglang #30822"),
-    mutant_of(NoiseFloor24Bit, "noise-floor-24-bit", "vllm #43150, #45996, #51367"),
-    mutant_of(SmallProbabilitiesCut, "small-probabilities-cut", "textbook"),
-    mutant_of(Log1pMissing, "log1p-missing", "vllm #46665"),
-    mutant_of(TopKKeepsTies, "top-k-keeps-ties", "flashinfer #3774"),
-    mutant_of(SequentialFilter, "sequential-filter", "sglang #36173"),
-    mutant_of(RejectQAboveOne, "reject-q-above-one", "sglang #42568", Kind.SLOW),
+    mutant_of(
+        ZeroCoinAccepts, "zero-coin-accepts", "vllm #23803, sglang #35771", "C S", "accepted"
+    ),
+    mutant_of(CoinReachesOne, "coin-reaches-one", "sglang #30822", "C L", "recovered bonus"),
+    mutant_of(
+        NoiseFloor24Bit,
+        "noise-floor-24-bit",
+        "vllm #43150, #45996, #51367",
+        "D C",
+        "recovered bonus",
+    ),
+    mutant_of(
+        SmallProbabilitiesCut,
+        "small-probabilities-cut",
+        "textbook",
+        "X",
+        "accepted recovered bonus",
+    ),
+    mutant_of(Log1pMissing, "log1p-missing", "vllm #46665", "X", "recovered"),
+    mutant_of(
+        TopKKeepsTies, "top-k-keeps-ties", "flashinfer #3774", "S", "accepted recovered bonus"
+    ),
+    mutant_of(
+        SequentialFilter, "sequential-filter", "sglang #36173", "S D", "accepted recovered bonus"
+    ),
+    mutant_of(RejectQAboveOne, "reject-q-above-one", "sglang #42568", "A", "accepted", Kind.SLOW),
 )

@@ -120,14 +120,38 @@ class SharedParameters(ChainSampler):
 
 
 MUTANTS = (
-    mutant_of(TargetIgnoresTemperature, "target-ignores-temperature", "vllm #9834"),
-    mutant_of(TemperatureFivePercent, "temperature-5-percent", "calibration mutant"),
-    mutant_of(DraftTemperatureTwice, "draft-temperature-twice", "the layout of vLLM's V2 sampler"),
-    mutant_of(MaskMissingOnVerified, "mask-missing-on-verified", "vllm #42744"),
-    mutant_of(MaskMissingOnBonus, "mask-missing-on-bonus", "textbook"),
-    mutant_of(MinPIgnored, "min-p-ignored", "sglang #10617"),
-    mutant_of(MaskNotRenormalised, "mask-not-renormalised", "textbook"),
-    mutant_of(GreedyFlagInverted, "greedy-flag-inverted", "vllm #27077"),
-    mutant_of(GreedyBatchLeak, "greedy-batch-leak", "sglang #31214"),
-    mutant_of(SharedParameters, "shared-parameters", "textbook"),
+    mutant_of(
+        TargetIgnoresTemperature,
+        "target-ignores-temperature",
+        "vllm #9834",
+        "D",
+        "accepted recovered bonus",
+    ),
+    mutant_of(
+        TemperatureFivePercent,
+        "temperature-5-percent",
+        "calibration mutant",
+        "D",
+        "accepted recovered bonus",
+    ),
+    mutant_of(
+        DraftTemperatureTwice,
+        "draft-temperature-twice",
+        "the layout of vLLM's V2 sampler",
+        "D Q",
+        "accepted recovered",
+    ),
+    mutant_of(
+        MaskMissingOnVerified, "mask-missing-on-verified", "vllm #42744", "S", "accepted recovered"
+    ),
+    mutant_of(MaskMissingOnBonus, "mask-missing-on-bonus", "textbook", "S", "bonus"),
+    mutant_of(MinPIgnored, "min-p-ignored", "sglang #10617", "S", "accepted recovered bonus"),
+    mutant_of(MaskNotRenormalised, "mask-not-renormalised", "textbook", "S D", "accepted"),
+    mutant_of(
+        GreedyFlagInverted, "greedy-flag-inverted", "vllm #27077", "G D", "accepted recovered bonus"
+    ),
+    mutant_of(
+        GreedyBatchLeak, "greedy-batch-leak", "sglang #31214", "D", "accepted recovered bonus"
+    ),
+    mutant_of(SharedParameters, "shared-parameters", "textbook", "D S", "accepted recovered bonus"),
 )

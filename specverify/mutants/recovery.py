@@ -117,15 +117,21 @@ class LogitsAsProbabilities(ChainSampler):
 
 
 MUTANTS = (
-    mutant_of(RecoverFromTarget, "recover-from-target", "textbook"),
-    mutant_of(RecoverMinusDraft, "recover-minus-draft", "textbook"),
-    mutant_of(RecoverFromDraft, "recover-from-draft", "textbook"),
-    mutant_of(RecoverArgmax, "recover-argmax", "textbook"),
-    mutant_of(RecoverAbs, "recover-abs", "textbook"),
-    mutant_of(RecoverReversed, "recover-reversed", "textbook"),
-    mutant_of(LeakFivePercent, "leak-5-percent", "calibration mutant"),
-    mutant_of(SparseDraftLaw, "sparse-q", "xLLM #2175"),
-    mutant_of(ResidualOfPositionZero, "residual-of-position-0", "textbook"),
-    mutant_of(ResidualAtPlaceholder, "residual-at-placeholder", "vllm #54137"),
-    mutant_of(LogitsAsProbabilities, "logits-as-probs", "vllm-ascend #6685"),
+    mutant_of(RecoverFromTarget, "recover-from-target", "textbook", "D", "recovered"),
+    mutant_of(RecoverMinusDraft, "recover-minus-draft", "textbook", "D", "recovered"),
+    mutant_of(RecoverFromDraft, "recover-from-draft", "textbook", "D", "recovered"),
+    mutant_of(RecoverArgmax, "recover-argmax", "textbook", "D", "recovered"),
+    mutant_of(RecoverAbs, "recover-abs", "textbook", "D", "recovered"),
+    mutant_of(RecoverReversed, "recover-reversed", "textbook", "D", "recovered"),
+    mutant_of(LeakFivePercent, "leak-5-percent", "calibration mutant", "D", "recovered"),
+    mutant_of(SparseDraftLaw, "sparse-q", "xLLM #2175", "D", "recovered"),
+    mutant_of(ResidualOfPositionZero, "residual-of-position-0", "textbook", "D J", "recovered"),
+    mutant_of(ResidualAtPlaceholder, "residual-at-placeholder", "vllm #54137", "D", "bonus"),
+    mutant_of(
+        LogitsAsProbabilities,
+        "logits-as-probs",
+        "vllm-ascend #6685",
+        "D",
+        "accepted recovered bonus",
+    ),
 )

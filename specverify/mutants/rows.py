@@ -54,9 +54,15 @@ class BonusFromFirstRequest(ChainSampler):
 
 
 MUTANTS = (
-    mutant_of(RowPlusOne, "row-plus-one", "the class of vllm #53017"),
-    mutant_of(DraftRowOfNeighbour, "draft-row-of-neighbour", "the class of vllm #53017"),
-    mutant_of(ZeroDraftShift, "zero-draft-shift", "textbook"),
-    mutant_of(BonusFromLastRow, "bonus-from-last-row", "textbook"),
-    mutant_of(BonusFromFirstRequest, "bonus-from-first-request", "textbook"),
+    mutant_of(RowPlusOne, "row-plus-one", "the class of vllm #53017", "J", "accepted"),
+    mutant_of(
+        DraftRowOfNeighbour,
+        "draft-row-of-neighbour",
+        "the class of vllm #53017",
+        "J",
+        "accepted recovered",
+    ),
+    mutant_of(ZeroDraftShift, "zero-draft-shift", "textbook", "J L", "recovered bonus"),
+    mutant_of(BonusFromLastRow, "bonus-from-last-row", "textbook", "J", "bonus"),
+    mutant_of(BonusFromFirstRequest, "bonus-from-first-request", "textbook", "J", "bonus"),
 )

@@ -50,8 +50,29 @@ class RejectSomeRecoverMatching(ChainSampler):
 
 
 MUTANTS = (
-    mutant_of(DraftLawDropped, "q-dropped", "vllm #40149", Kind.SLOW),
-    mutant_of(AcceptIffEqual, "accept-iff-equal", "llama.cpp, MLX-LM", Kind.SLOW),
-    mutant_of(AlwaysRejectRecoverTarget, "always-reject-recover-p", "textbook", Kind.SLOW),
-    mutant_of(RejectSomeRecoverMatching, "reject-some-recover-matching", "textbook", Kind.SLOW),
+    mutant_of(DraftLawDropped, "q-dropped", "vllm #40149", "A", "accepted recovered", Kind.SLOW),
+    mutant_of(
+        AcceptIffEqual,
+        "accept-iff-equal",
+        "llama.cpp, MLX-LM",
+        "A",
+        "accepted recovered",
+        Kind.SLOW,
+    ),
+    mutant_of(
+        AlwaysRejectRecoverTarget,
+        "always-reject-recover-p",
+        "textbook",
+        "A",
+        "accepted recovered",
+        Kind.SLOW,
+    ),
+    mutant_of(
+        RejectSomeRecoverMatching,
+        "reject-some-recover-matching",
+        "textbook",
+        "A",
+        "accepted recovered",
+        Kind.SLOW,
+    ),
 )

@@ -1,0 +1,307 @@
+"""Faults that the catalogue of mutants does not hold: the layers see kinds of faults, not a list.
+
+Each is a few lines over the reference.  ``CAUGHT_BY`` says which case of a quick run catches it;
+the cheapest are asked in an ordinary session, all of them in the slow one.
+"""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from specverify.suites import all_suites
+
+from specverify import gate
+from specverify.checks.experiment import PROFILES, Settings
+from specverify.checks.verdict import Status, Verdict
+from specverify.contract import Batch, Coins, Emission
+from specverify.reference import ChainSampler, Step
+from specverify.sampling import batch_probabilities
+from specverify.subjects import Subject
+
+
+class ResidualFloor(ChainSampler):
+    """The residual has a floor, so that it can be divided by."""
+
+    def residual(self, step: Step, target: torch.Tensor) -> torch.Tensor:
+        return super().residual(step, target).clamp(min=1e-5)
+
+
+class DraftFloor(ChainSampler):
+    """The ratio is p / max(q, 1e-3)."""
+
+    def draft_at_drafts(self, step: Step) -> torch.Tensor:
+        return super().draft_at_drafts(step).clamp(min=1e-3)
+
+
+class RatioInBfloat16(ChainSampler):
+    """min(1, p / q) is rounded to bfloat16."""
+
+    def accepts(self, step: Step) -> torch.Tensor:
+        ratio = self.target_at_drafts(step) / self.draft_at_drafts(step)
+        passed = self.accept_coins(step) < ratio.clamp(max=1).bfloat16().double()
+        return passed if step.proposed is None else passed & step.proposed
+
+
+class ResidualWithoutAllDrafts(ChainSampler):
+    """The residual of one-hot drafts lacks all drafts of the request, not only the one."""
+
+    def residual(self, step: Step, target: torch.Tensor) -> torch.Tensor:
+        left = super().residual(step, target).clone()
+        if step.batch.draft_probs is None:
+            left[step.batch.draft_request, step.drafts] = 0.0
+        return left
+
+
+class EqualDraftsNoBonus(ChainSampler):
+    """Where all drafts of a request are one token, its bonus is taken from the row before."""
+
+    def final_rows(self, step: Step) -> torch.Tensor:
+        rows, batch = super().final_rows(step), step.batch
+        if batch.num_drafts == 0:
+            return rows
+        width = batch.max_drafts
+        column = torch.arange(width, device=rows.device)
+        slots = (batch.cu_drafts[:-1, None] + column).clamp(max=batch.num_drafts - 1)
+        ids = batch.draft_token_ids[slots]
+        same = ((ids == ids[:, :1]) | (column >= batch.draft_counts[:, None])).all(dim=1)
+        bonus = (step.accepted == batch.draft_counts) & (batch.draft_counts > 1)
+        return rows - (same & bonus).long()
+
+
+class RatioOfPreviousPosition(ChainSampler):
+    """A draft is accepted with p / q of the position before it."""
+
+    def draft_at_drafts(self, step: Step) -> torch.Tensor:
+        return super().draft_at_drafts(step).roll(1)
+
+    def target_at_drafts(self, step: Step) -> torch.Tensor:
+        return super().target_at_drafts(step).roll(1)
+
+
+class LastRequestOffByOne(ChainSampler):
+    """The ids of the last request's drafts are read one slot late for the accept test."""
+
+    def begin(self, batch: Batch) -> Step:
+        step = super().begin(batch)
+        start = int(batch.cu_drafts[-2])
+        if batch.num_drafts - start > 1:
+            step.drafts = step.drafts.clone()
+            step.drafts[start:-1] = step.drafts[start + 1 :].clone()
+        return step
+
+
+class TopPExclusive(ChainSampler):
+    """Top-p leaves out the token that crosses the mark."""
+
+    def target(self, batch: Batch) -> torch.Tensor:
+        law = super().target(batch)
+        least = torch.where(law > 0, law, torch.inf).amin(dim=1, keepdim=True)
+        asked = (batch.top_p < 1)[batch.row_request, None] & (least < law.amax(dim=1, keepdim=True))
+        law = torch.where(asked & (law == least), 0.0, law)
+        return law / law.sum(dim=1, keepdim=True)
+
+
+class NextTemperature(ChainSampler):
+    """Every request has the temperature of the next one."""
+
+    def target(self, batch: Batch) -> torch.Tensor:
+        return batch_probabilities(batch.replace(temperature=batch.temperature.roll(-1)))
+
+
+class LargestTopK(ChainSampler):
+    """The largest top-k of the batch is used for all that have one."""
+
+    def target(self, batch: Batch) -> torch.Tensor:
+        wide = torch.where(batch.top_k > 0, batch.top_k.amax(), batch.top_k)
+        return batch_probabilities(batch.replace(top_k=wide, check_values=False))
+
+
+class OutputReused(ChainSampler):
+    """What is returned lies in a buffer that the next call of that shape writes over."""
+
+    def __init__(self) -> None:
+        self._buffers: dict[torch.Size, Emission] = {}
+
+    def __call__(self, batch: Batch) -> Emission:
+        new = super().__call__(batch)
+        kept = self._buffers.setdefault(new.token_ids.shape, new)
+        kept.token_ids.copy_(new.token_ids)
+        kept.num_emitted.copy_(new.num_emitted)
+        return kept
+
+
+class HalfPrecisionLogits(ChainSampler):
+    """Logits are cast to float16, in which large ones are infinite."""
+
+    def target(self, batch: Batch) -> torch.Tensor:
+        half = batch.target_logits.half().to(batch.target_logits.dtype)
+        half = torch.where(batch.target_logits.isneginf(), -torch.inf, half.clamp(-6e4, 6e4))
+        return batch_probabilities(batch.replace(target_logits=half, check_values=False))
+
+
+class VocabularyTileDropped(ChainSampler):
+    """Tokens behind the last whole tile of 1,024 are never looked at."""
+
+    def target(self, batch: Batch) -> torch.Tensor:
+        law = super().target(batch)
+        whole = law.shape[1] // 1024 * 1024
+        if 0 < whole < law.shape[1]:
+            law[:, whole:] = 0.0
+            law /= law.sum(dim=1, keepdim=True).clamp(min=1e-300)
+        return law
+
+
+class ManyRequests(ChainSampler):
+    """Requests behind the 32nd use the coins of the first 32."""
+
+    def begin(self, batch: Batch) -> Step:
+        place = torch.arange(batch.num_requests) % 32
+        bits = batch.seeds.view(torch.int64)[place]
+        return super().begin(batch.replace(seeds=bits.view(torch.uint64), check_values=False))
+
+
+class LongProposalCut(ChainSampler):
+    """Drafts behind the eighth are never accepted."""
+
+    def accepts(self, step: Step) -> torch.Tensor:
+        start = step.batch.cu_drafts[:-1][step.batch.draft_request]
+        place = torch.arange(step.batch.num_drafts, device=start.device) - start
+        return super().accepts(step) & (place < 8)
+
+
+class SeedIn32Bits(ChainSampler):
+    """Only the low half of a seed is used."""
+
+    def begin(self, batch: Batch) -> Step:
+        bits = batch.seeds.view(torch.int64) & 0xFFFF_FFFF
+        return super().begin(batch.replace(seeds=bits.view(torch.uint64), check_values=False))
+
+
+class SharedMaximum(ChainSampler):
+    """One maximum, of the whole batch, is subtracted before float32's exponential."""
+
+    def target(self, batch: Batch) -> torch.Tensor:
+        right = super().target(batch)
+        plain = bool((batch.temperature > 0).all())
+        if not plain or not bool(batch.target_logits.isfinite().any()):
+            return right
+        scaled = batch.target_logits.float() / batch.temperature[batch.row_request, None]
+        weights = torch.where(right > 0, (scaled - scaled.amax()).exp().double(), 0.0)
+        total = weights.sum(dim=1, keepdim=True)
+        return torch.where(total > 0, weights / total, 1.0 / right.shape[1])
+
+
+class FinalCoinOfPair(ChainSampler):
+    """Two neighbours share the coin of their last token."""
+
+    def begin(self, batch: Batch) -> Step:
+        step = super().begin(batch)
+        if batch.coins is None and step.coins.final is not None:
+            place = torch.arange(batch.num_requests) // 2 * 2
+            step.coins = Coins(accept=step.coins.accept, final=step.coins.final[place])
+        return step
+
+
+class TinyTemperatureGreedy(ChainSampler):
+    """Temperatures below 0.5 are taken for greedy."""
+
+    def target(self, batch: Batch) -> torch.Tensor:
+        cold = torch.where(batch.temperature < 0.5, 0.0, batch.temperature)
+        return batch_probabilities(batch.replace(temperature=cold, check_values=False))
+
+
+class TopKOfWholeVocabulary(ChainSampler):
+    """A top-k of V or more drops the last token."""
+
+    def target(self, batch: Batch) -> torch.Tensor:
+        law = super().target(batch)
+        all_ = (batch.top_k >= batch.vocab_size)[batch.row_request]
+        law[all_, -1] = 0.0
+        return law / law.sum(dim=1, keepdim=True).clamp(min=1e-300)
+
+
+class PlaceholderSkipped(ChainSampler):
+    """Verification goes on behind a placeholder at the end of a proposal's first half."""
+
+    def accepted_lengths(self, step: Step, passed: torch.Tensor) -> torch.Tensor:
+        lengths = super().accepted_lengths(step, passed)
+        if step.proposed is None:
+            return lengths
+        counts = step.batch.draft_counts
+        slot = (step.batch.cu_drafts[:-1] + lengths).clamp(max=step.batch.num_drafts - 1)
+        hole = ~step.proposed[slot] & (lengths + 1 < counts) & (lengths > 0)
+        return lengths + hole.long()
+
+
+CAUGHT_BY: dict[type[ChainSampler], tuple[str, str]] = {
+    ResidualFloor: ("support", "masked"),
+    DraftFloor: ("differential", "layouts"),
+    RatioInBfloat16: ("differential", "layouts"),
+    ResidualWithoutAllDrafts: ("differential", "layouts"),
+    EqualDraftsNoBonus: ("differential", "layouts"),
+    RatioOfPreviousPosition: ("greedy", "all-greedy"),
+    LastRequestOffByOne: ("support", "excluded"),
+    TopPExclusive: ("differential", "layouts"),
+    NextTemperature: ("greedy", "beside-random"),
+    LargestTopK: ("support", "masked"),
+    OutputReused: ("metamorphic", "permuted"),
+    HalfPrecisionLogits: ("support", "filtered"),
+    VocabularyTileDropped: ("differential", "wide"),
+    ManyRequests: ("independence", "V4-unrelated-seeds"),
+    LongProposalCut: ("differential", "long"),
+    SeedIn32Bits: ("metamorphic", "seed-matters"),
+    SharedMaximum: ("support", "masked"),
+    FinalCoinOfPair: ("metamorphic", "permuted"),
+    TinyTemperatureGreedy: ("differential", "layouts"),
+    TopKOfWholeVocabulary: ("support", "masked"),
+    PlaceholderSkipped: ("support", "masked"),
+}
+"""Suite and case of a quick run."""
+
+CHEAP = (
+    LongProposalCut,
+    SeedIn32Bits,
+    OutputReused,
+    RatioInBfloat16,
+    NextTemperature,
+    FinalCoinOfPair,
+)
+"""One of each kind: lengths, seeds, memory, precision, neighbours, randomness."""
+
+
+def quick() -> Settings:
+    """As `specverify run` shares its alpha out, near enough for any sampler."""
+    return Settings(
+        root_seed=3, alpha=gate.split(1e-6, 700), profile=PROFILES["quick"], shrink=False
+    )
+
+
+def failures(sampler: ChainSampler, suite: str, case: str) -> list[Verdict]:
+    """The failures of a case."""
+    subject = Subject.of(sampler, type(sampler).__name__)
+    experiment = next(one for one in all_suites()[suite].experiments if one.case == case)
+    return [v for v in experiment.run(subject, quick()) if v.status is Status.FAIL]
+
+
+@pytest.mark.parametrize("fault", CHEAP, ids=lambda fault: fault.__name__)
+def test_a_fault_that_nobody_listed_is_caught(fault: type[ChainSampler]) -> None:
+    assert failures(fault(), *CAUGHT_BY[fault])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "fault", [one for one in CAUGHT_BY if one not in CHEAP], ids=lambda fault: fault.__name__
+)
+def test_other_faults_that_nobody_listed_are_caught(fault: type[ChainSampler]) -> None:
+    assert failures(fault(), *CAUGHT_BY[fault])
+
+
+@pytest.mark.parametrize("place", sorted({CAUGHT_BY[fault] for fault in CHEAP}))
+def test_the_reference_passes_where_they_are_caught(place: tuple[str, str]) -> None:
+    assert not failures(ChainSampler(), *place)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("place", sorted(set(CAUGHT_BY.values())))
+def test_the_reference_passes_wherever_any_is_caught(place: tuple[str, str]) -> None:
+    assert not failures(ChainSampler(), *place)
