@@ -15,8 +15,6 @@ from specverify.results import Outcome, VerdictRecord
 
 _ORDER = {Outcome.FAIL: 0, Outcome.ERROR: 1, Outcome.INCONCLUSIVE: 2}
 _FAMILIES = ("exact", "law", "coupling", "independence")
-_CAUSE = "likely cause"
-"""How a reason begins to name one."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,7 +42,7 @@ class Check:
     @property
     def detailed(self) -> bool:
         """Whether there is more to show than fits into its row."""
-        return bool(self.tv or self.p or self.cells or self.verdict.replay)
+        return bool(self.tv or self.p or self.cells or self.verdict.replay or self.verdict.snippet)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -96,7 +94,7 @@ def look_first(suites: Sequence[Suite], most: int = 5) -> list[Check]:
 
 def _plainness(check: Check) -> tuple[int, bool, int, int, float]:
     verdict = check.verdict
-    unexplained = verdict.family != "exact" and _CAUSE not in verdict.reason
+    unexplained = verdict.family != "exact" and verdict.cause is None and verdict.shrunk is None
     family = _FAMILIES.index(verdict.family) if verdict.family in _FAMILIES else len(_FAMILIES)
     cells = verdict.cells or len(verdict.worst)
     return _ORDER[verdict.status], unexplained, family, cells, -(verdict.tv_observed or 0.0)

@@ -16,6 +16,7 @@ from specverify.results import Outcome, RunResults, VerdictRecord
 _SPECIAL = re.compile(r"([\\`*_{}\[\]<>|~&$])")
 _BLANK = "-"
 _NAMED = 10
+_SHOWN = 5
 
 
 def markdown(results: RunResults) -> str:
@@ -36,6 +37,7 @@ def markdown(results: RunResults) -> str:
         escape(paragraph(results)),
         _table(("", ""), ((escape(name), escape(value)) for name, value in facts)),
         _problems(results),
+        _smallest(results),
         _evidence(results),
         *_suites(results.verdicts),
     ]
@@ -54,12 +56,37 @@ def _problems(results: RunResults) -> str:
     lines = [f"- {escape(error.where)}: {escape(error.message)}" for error in strangers]
     if rows:
         lines.append(_table(
-            ("check", "verdict", "reason", "n", "p", "alpha", "replay"),
-            ((escape(v.name), v.status.word, escape(v.reason), _count(v.trials), _number(v.p_value),
+            ("check", "verdict", "where", "reason", "n", "p", "alpha", "replay"),
+            ((escape(v.name), v.status.word, escape(_where(v)), escape(v.reason), _count(v.trials),
+              _number(v.p_value),
               _number(v.alpha or None), f"`specverify replay {v.replay}`" if v.replay else _BLANK)
              for v in rows),
         ))  # fmt: skip
     return "\n\n".join(["### Not passed", *lines]) if lines else ""
+
+
+def _where(verdict: VerdictRecord) -> str:
+    return verdict.place if verdict.status is Outcome.FAIL else _BLANK
+
+
+def _smallest(results: RunResults) -> str:
+    """The smallest layouts that were found to fail still, each with lines that show it."""
+    found = [v for v in results.verdicts if v.shrunk is not None and v.status is Outcome.FAIL]
+    parts = []
+    for verdict in found[:_SHOWN]:
+        assert verdict.shrunk is not None
+        lines = "\n".join(f"- {escape(line)}" for line in verdict.shrunk.lines)
+        parts.append(f"**{escape(verdict.name)}**\n\n{lines}")
+        if verdict.snippet:
+            parts.append(_code(verdict.snippet))
+    return "\n\n".join(["### Smallest failing layouts", *parts]) if parts else ""
+
+
+def _code(text: str) -> str:
+    """A fenced block that no text inside can end."""
+    runs = re.findall(r"`+", text)
+    fence = "`" * max(3, 1 + max(map(len, runs), default=0))
+    return f"{fence}python\n{text.rstrip()}\n{fence}"
 
 
 def _evidence(results: RunResults) -> str:

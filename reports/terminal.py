@@ -28,6 +28,7 @@ STYLES = {
 """The colour of each outcome, always beside its word."""
 
 _BLANK = "-"
+_SHOWN = 5
 
 
 def report(results: RunResults) -> RenderableType:
@@ -36,6 +37,24 @@ def report(results: RunResults) -> RenderableType:
     verdict = Text(word, style=STYLES[results.verdict])
     verdict.append(headline(results).removeprefix(word), style="default")
     return Group(suite_table(results), Text(), verdict, Text(paragraph(results)))
+
+
+def failures(results: RunResults) -> RenderableType:
+    """Where the first failures lie, with their smallest layouts; nothing if all passed."""
+    bad = [verdict for verdict in results.verdicts if verdict.status is Outcome.FAIL]
+    bad.sort(key=lambda verdict: (verdict.shrunk is None, verdict.cause is None))
+    lines = []
+    for verdict in bad[:_SHOWN]:
+        lines.append(Text(f"{verdict.name}", style="bold"))
+        lines.append(Text(f"  where: {verdict.place}"))
+        if verdict.cause:
+            lines.append(Text(f"  likely cause: {verdict.cause}"))
+        if verdict.shrunk is not None:
+            lines.append(Text("  smallest layout that was found to fail still:"))
+            lines += [Text(f"    {line}") for line in verdict.shrunk.lines]
+        if verdict.replay:
+            lines.append(Text(f"  specverify replay {verdict.replay}", no_wrap=True))
+    return Group(*lines)
 
 
 def suite_table(results: RunResults) -> Table:

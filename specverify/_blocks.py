@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -14,6 +15,9 @@ from specverify.contract import PLACEHOLDER, Batch, Capabilities, Emission
 from specverify.faults import SamplerFault
 from specverify.streams import Purpose, Stream
 
+if TYPE_CHECKING:
+    from specverify.trials import Tally
+
 IntArray = NDArray[np.int64]
 
 
@@ -23,6 +27,26 @@ class Block:
 
     batch: Batch
     drafts: list[IntArray]
+
+
+class Counter:
+    """Counts of several tables.
+
+    Args:
+        cells: number of cells of each table, by name.
+    """
+
+    def __init__(self, cells: Mapping[str, int]) -> None:
+        self._counts = {name: np.zeros(size, dtype=np.int64) for name, size in cells.items()}
+
+    def count(self, tallies: Sequence[Tally], outcomes: Any) -> None:
+        """Add the outcomes of a block to every table."""
+        for tally in tallies:
+            self._counts[tally.name] += np.bincount(tally.index(outcomes), minlength=tally.cells)
+
+    def result(self) -> dict[str, IntArray]:
+        """The counts of each table."""
+        return self._counts
 
 
 class Categorical:
@@ -87,6 +111,7 @@ class BlockBuilder:
         self, case: Case, stream: Stream, device: str, horizon: int, capabilities: Capabilities
     ) -> None:
         self.case, self.stream, self.device = case, stream, device
+        self.convention = capabilities.convention
         self.counts = [request.num_drafts for request in case.requests]
         self.width = max(self.counts)
         self.horizons = [min(horizon, count + 1) for count in self.counts]
@@ -101,6 +126,13 @@ class BlockBuilder:
         shown = [table for r in case.requests for table in (r.shown or r.draft)]
         self._probs = RowTables(shown) if case.dense and shown else None
         self._constants: tuple[int, dict[str, Any]] | None = None
+
+    def counter(self, cells: Mapping[str, int]) -> Counter:
+        """Empty counts, where the outcomes of this builder's blocks are."""
+        return Counter(cells)
+
+    def settle(self, again: Callable[[BlockBuilder, int, int], object]) -> None:
+        """Nothing is left to be seen: what an emission had wrong was raised when it was read."""
 
     def forget(self) -> None:
         """Make the tensors that blocks share anew, and check the next block's values."""
@@ -211,6 +243,18 @@ class BlockBuilder:
             values = [getattr(request, name) for request in self.case.requests]
             fields[name] = torch.tensor(values, dtype=kind).repeat(trials)
         return {name: value.to(self.device) for name, value in fields.items()}
+
+    def account(
+        self, emission: Emission, block: Block, first_trial: int
+    ) -> tuple[IntArray, IntArray, list[IntArray]]:
+        """Accepted lengths and last tokens [T, B], and for each request its completed tokens.
+
+        Raises:
+            SamplerFault: as ``read``.
+        """
+        accepted, tokens = self.read(emission, block)
+        last = np.take_along_axis(tokens, accepted[:, :, None], axis=2)[:, :, 0]
+        return accepted, last, self.complete(tokens, accepted, first_trial)
 
     def read(self, emission: Emission, block: Block) -> tuple[IntArray, IntArray]:
         """Accepted lengths [T, B] and tokens [T, B, max k + 1] of an emission.

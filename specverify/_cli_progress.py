@@ -146,4 +146,7 @@ def case_line(result: CaseResult) -> str:
         said = (
             [worst.reason] if worst.check == "case" else [*said, f"{worst.check}: {worst.reason}"]
         )
+    found = next((v.shrunk for v in result.verdicts if v.shrunk is not None), None)
+    if found is not None and "smallest layout" not in said[-1]:
+        said.append(f"smallest layout: {found.short}")
     return f"{outcome.word} {first.suite}/{first.case}: {', '.join(said)}"

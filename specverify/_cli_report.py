@@ -29,9 +29,13 @@ def report(results: Path, html: Path | None, exam: Path | None) -> None:
         if html is not None:
             prepare(html)
     if html is None:
+        from specverify.reports.terminal import failures
         from specverify.reports.terminal import report as tables
 
-        Console().print(tables(found))
+        console = Console()
+        # soft_wrap: a replay line that is broken into two cannot be copied.
+        console.print(failures(found), soft_wrap=True)
+        console.print(tables(found))
     else:
         write(found, html, matrix)
 

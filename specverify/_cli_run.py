@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import difflib
 import importlib.util
 import os
 import sys
+from collections import Counter
 from collections.abc import Generator, Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from rich.console import Console
@@ -28,7 +31,10 @@ from specverify._options import (
 )
 from specverify.checks.experiment import Suite
 from specverify.environment import usable_cpus
-from specverify.results import Outcome, RunResults
+from specverify.results import Outcome, RunResults, VerdictRecord, write, write_text
+
+if TYPE_CHECKING:
+    from specverify._cli_corpus import First
 
 RECORDED = "recorded"
 """The suite whose cases come from a file; it is run when a file is given."""
@@ -38,7 +44,12 @@ _FOREIGN = ("PYTEST_ADDOPTS", "PYTEST_PLUGINS", "PYTEST_DISABLE_PLUGIN_AUTOLOAD"
 
 
 def run(
-    options: RunOptions, names: Sequence[str], workers: str, *, html: Path | None = None
+    options: RunOptions,
+    names: Sequence[str],
+    workers: str,
+    *,
+    html: Path | None = None,
+    keep: bool = False,
 ) -> int:
     """Run suites on a sampler and print the verdict.
 
@@ -47,6 +58,7 @@ def run(
         names: suites to run, none for all.
         workers: number of processes, or ``auto``.
         html: file for the HTML report, none if ``None``.
+        keep: add the failures that are shown to the corpus.
 
     Returns:
         The exit code.
@@ -64,19 +76,89 @@ def run(
                 _cli_report.prepare(html)
             prepare_ledger(options, open_subject(options))
             files = [suite_file(name) for name in suites]
+            first = _corpus_first(options)
+        if first is not None and first.failed is not None:
+            return _ended_by_corpus(options, first, html)
         cases = sum(len(suite.experiments) for suite in suites.values())
         watcher = make_watcher(cases, ("specverify", *sys.argv[1:]))
         try:
             with _own_pytest():
-                code = pytest.main(pytest_args(options, files, count), plugins=[_Plugin(watcher)])
+                left = _without_corpus(options, first)
+                code = pytest.main(pytest_args(left, files, count), plugins=[_Plugin(watcher)])
         finally:
             watcher.close()
     if watcher.results is None:
         return _broken(watcher, int(code))
-    show(watcher.results, options.out)
+    shown = show(watcher.results, options.out)
     if html is not None:
         _cli_report.write(watcher.results, html)
-    return int(gate.exit_code(watcher.results.verdict))
+    if keep and options.corpus is not None:
+        _keep(options.corpus, shown)
+    outcomes = (
+        [watcher.results.verdict] if first is None else [watcher.results.verdict, first.outcome]
+    )
+    return int(gate.exit_code(gate.overall(outcomes)))
+
+
+def _corpus_first(options: RunOptions) -> First | None:
+    """Replay the corpus, if there is one.
+
+    Raises:
+        ValueError: naming the line of a token that cannot be run here.
+    """
+    if options.corpus is None:
+        return None
+    from specverify._cli_corpus import run_first
+
+    console = Console(stderr=True)
+    return run_first(options, lambda line: console.print(Text(line), soft_wrap=True))
+
+
+def _ended_by_corpus(options: RunOptions, first: First, html: Path | None) -> int:
+    """Show and write the failure that is back; the suites are not run."""
+    from specverify._cli_corpus import results_of
+    from specverify.reports.summary import markdown
+
+    assert options.out is not None
+    results = results_of(options, open_subject(options), first)
+    write(results, options.out / "results.json")
+    write_text(options.out / "summary.md", markdown(results))
+    (options.out / "junit.xml").unlink(missing_ok=True)
+    show(results, options.out)
+    if html is not None:
+        _cli_report.write(results, html)
+    sys.stderr.write("specverify: a failure of the corpus is back, so the suites were not run\n")
+    return int(gate.ExitCode.FAIL)
+
+
+def ready_corpus(corpus: Path | None, add: bool) -> None:
+    """Make the file of a corpus that failures will be added to.
+
+    Raises:
+        ValueError: if none is named, or it cannot be written.
+    """
+    if add and corpus is None:
+        raise ValueError("corpus_add: got no corpus; name the file with --corpus")
+    if add and corpus is not None and not corpus.exists():
+        from specverify.corpus import create
+
+        create(corpus)
+
+
+def _without_corpus(options: RunOptions, first: First | None) -> RunOptions:
+    """The options of the suites: the corpus has been run, and has spent its share."""
+    if first is None:
+        return options
+    return dataclasses.replace(options, corpus=None, corpus_all=False, alpha=first.alpha)
+
+
+def _keep(path: Path, shown: Sequence[VerdictRecord]) -> None:
+    """Add the tokens of failures to the corpus."""
+    from specverify._cli_corpus import add
+
+    tokens = [v.replay for v in shown if v.status is Outcome.FAIL and v.replay is not None]
+    if tokens:
+        add(path, tokens)
 
 
 def load_suites() -> dict[str, Suite]:
@@ -145,24 +227,26 @@ def pytest_args(options: RunOptions, files: Sequence[Path], workers: int) -> lis
         args += ["-p", "xdist", "-n", str(workers), "--dist", "worksteal"]
     given = {name: getattr(options, name) for name in options.__dataclass_fields__}
     for name, value in given.items():
-        if value is not None:
+        if value is not None and value is not False:
             args.append(f"--specverify-{name.replace('_', '-')}={value}")
     return args
 
 
-def show(results: RunResults, out: Path) -> None:
-    """Print what did not pass, the table of suites, the verdict and where the files are."""
+def show(results: RunResults, out: Path) -> list[VerdictRecord]:
+    """Print what did not pass, the table of suites, the verdict and where the files are.
+
+    Returns:
+        the checks that were printed.
+    """
     from specverify.reports.terminal import report
 
     console = Console()
     order = {Outcome.FAIL: 0, Outcome.ERROR: 1, Outcome.INCONCLUSIVE: 2}
     bad = sorted(
         (verdict for verdict in results.verdicts if verdict.status in order),
-        key=lambda verdict: order[verdict.status],
+        key=lambda verdict: (order[verdict.status], verdict.shrunk is None, verdict.cause is None),
     )
-    # One check of a case is enough to see what is wrong; the others are in the files.
-    firsts = list({(verdict.suite, verdict.case): verdict for verdict in reversed(bad)}.values())
-    shown = firsts[::-1][:_SHOWN]
+    shown = _telling(bad)[:_SHOWN]
     for verdict in shown:
         # soft_wrap: a replay line that is broken into two cannot be copied.
         console.print(Text(diagnosis(verdict)), soft_wrap=True)
@@ -171,8 +255,27 @@ def show(results: RunResults, out: Path) -> None:
     for error in results.errors:
         sys.stderr.write(error_text(error) + "\n")
     console.print(report(results))
-    files = ", ".join(name for name in ("results.json", "summary.md", "junit.xml"))
+    names = ("results.json", "summary.md", "junit.xml")
+    files = ", ".join(name for name in names if (out / name).exists())
     console.print(f"Written to {out}: {files}", markup=False, highlight=False, soft_wrap=True)
+    return shown
+
+
+def _telling(bad: Sequence[VerdictRecord]) -> list[VerdictRecord]:
+    """One check of each case, each suite's first before the second of any.
+
+    One is enough to see what is wrong; the others are in the files.
+    """
+    cases: dict[tuple[str, str], VerdictRecord] = {}
+    for verdict in bad:
+        cases.setdefault((verdict.suite, verdict.case), verdict)
+    seen: Counter[tuple[bool, str]] = Counter()
+    ranked = []
+    for verdict in cases.values():
+        key = (verdict.status is Outcome.FAIL, verdict.suite)
+        ranked.append((not key[0], seen[key], verdict))
+        seen[key] += 1
+    return [verdict for *_, verdict in sorted(ranked, key=lambda entry: entry[:2])]
 
 
 class _Plugin:

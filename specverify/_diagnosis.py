@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from specverify.results import ErrorRecord, VerdictRecord
+from specverify.results import ErrorRecord, Outcome, VerdictRecord
 
 _WORST_SHOWN = 5
 
@@ -18,16 +18,37 @@ def diagnosis(verdict: VerdictRecord) -> str:
         width = max(len(cell.label) for cell in shown)
         lines.append("  cells that deviate most (observed / expected):")
         lines += [f"    {c.label:<{width}}  {c.observed:,} / {c.expected:,.1f}" for c in shown]
+    if verdict.status is Outcome.FAIL:
+        lines += _explained(verdict)
     if verdict.account_trials is not None:
         lines.append("  all runs in the ledger: " + ", ".join(_account(verdict)))
     if verdict.replay:
         lines.append(f"  specverify replay {verdict.replay}")
+    if verdict.snippet:
+        lines.append("  or, in Python:")
+        lines += [f"    {line}" for line in verdict.snippet.splitlines()]
     return "\n".join(lines)
 
 
 def error_text(error: ErrorRecord) -> str:
     """An error of the harness with its traceback."""
     return f"ERROR {error.where}: {error.message}\n{error.detail}".rstrip()
+
+
+def _explained(verdict: VerdictRecord) -> list[str]:
+    """Where it fails, why, and the smallest layout; the reason of an exact check holds that."""
+    lines = [f"  where: {verdict.place}"]
+    if verdict.cause and verdict.cause not in verdict.reason:
+        lines.append(f"  likely cause: {verdict.cause}")
+    found = verdict.shrunk
+    if found is not None and "smallest layout" not in verdict.reason:
+        lines.append("  smallest layout that was found to fail still:")
+        lines += [f"    {line}" for line in found.lines]
+        lines += [
+            f"      {c.label}: observed {c.observed:,}, expected {c.expected:,.1f}"
+            for c in found.worst[:_WORST_SHOWN]
+        ]
+    return lines
 
 
 def _numbers(verdict: VerdictRecord) -> list[str]:

@@ -5,9 +5,12 @@ from __future__ import annotations
 import numpy as np
 import torch
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from specverify.contract import Batch, Coins, FinalCoin
 from specverify.streams import Purpose, Stream
+
+F64 = NDArray[np.float64]
 
 EXTREME_COINS = (0.0, 2.0**-53, 1 - 2.0**-24, 1 - 2.0**-53)
 """The ends of the grids of 53-bit and 24-bit uniforms, where a rounded coin reaches 0 or 1."""
@@ -31,35 +34,41 @@ def coins_for(batch: Batch, final: FinalCoin) -> st.SearchStrategy[Coins]:
     """
     if not isinstance(final, FinalCoin):
         raise ValueError(f"final: got {final!r}; expected one of {[str(one) for one in FinalCoin]}")
-    coin = st.sampled_from((0.5, *EXTREME_COINS)) | st.integers(0, 2**53 - 1).map(_grid_coin)
-    accept = st.lists(coin, min_size=batch.num_drafts, max_size=batch.num_drafts)
+    return st.integers(0, 2**16 - 1).map(lambda entropy: coins_from(batch, final, entropy))
+
+
+def coins_from(batch: Batch, final: FinalCoin, entropy: int) -> Coins:
+    """Coins that follow from the entropy and from each request by itself.
+
+    A request keeps its coins whoever is in the batch besides; with entropy 0 all of them are
+    ordinary.
+    """
+    home = zip(batch.seeds.tolist(), batch.positions.tolist(), strict=True)
+    streams = [Stream.derive(entropy, "layout coins", *place) for place in home]
+    counts = batch.draft_counts.tolist()
+    drawn = [_grid_coins(s, k + 1, entropy) for s, k in zip(streams, counts, strict=True)]
+    accept = torch.from_numpy(np.concatenate([coins[:-1] for coins in drawn]))
     if final is FinalCoin.INVERSE_CDF:
-        last = st.lists(coin, min_size=batch.num_requests, max_size=batch.num_requests)
-        return st.builds(_inverse_cdf_coins, accept, last)
-    early = st.lists(st.booleans(), min_size=batch.num_requests, max_size=batch.num_requests)
-    return st.builds(
-        _race_coins, accept, early, st.integers(0, 2**16 - 1), st.just(batch.vocab_size)
-    )
+        return Coins(accept=accept, final=torch.from_numpy(np.array([c[-1] for c in drawn])))
+    noise = np.stack([_race_noise(stream, batch.vocab_size, entropy) for stream in streams])
+    return Coins(accept=accept, noise=torch.from_numpy(noise))
 
 
-def _grid_coin(bits: int) -> float:
-    return bits * 2.0**-53
+def _grid_coins(stream: Stream, count: int, entropy: int) -> F64:
+    """[count] coins: half of them uniform, the others 0.5 or extreme."""
+    value, choice = stream.uniform_run(range(2), [0], count, Purpose.LAYOUT)[:, 0]
+    if entropy == 0:
+        return np.full(count, 0.5)
+    named = np.array((0.5, *EXTREME_COINS))
+    picked = named[(choice * 2 * named.size).astype(np.int64) % named.size]
+    return np.asarray(np.where(choice < 0.5, picked, value))
 
 
-def _doubles(values: list[float]) -> torch.Tensor:
-    return torch.tensor(values, dtype=torch.float64)
-
-
-def _inverse_cdf_coins(accept: list[float], final: list[float]) -> Coins:
-    return Coins(accept=_doubles(accept), final=_doubles(final))
-
-
-def _race_coins(accept: list[float], early: list[bool], entropy: int, vocab: int) -> Coins:
-    drawn = Stream.derive(entropy, "layout race").uniform_run(
-        [0], range(len(early)), vocab + 1, Purpose.LAYOUT
-    )[0]
+def _race_noise(stream: Stream, vocab: int, entropy: int) -> F64:
+    """[V] unit exponentials; in half of the rows one token is early."""
+    drawn = stream.uniform_run([2], [0], vocab + 2, Purpose.LAYOUT)[0, 0]
     # -log(1 - u) of the middle of each cell of the grid is never 0 and never infinite.
-    noise = -np.log1p(-(drawn[:, :vocab] + 2.0**-54))
-    rows = np.flatnonzero(early)
-    noise[rows, (drawn[rows, vocab] * vocab).astype(np.int64)] = _EARLY
-    return Coins(accept=_doubles(accept), noise=torch.from_numpy(noise))
+    noise = -np.log1p(-(drawn[:vocab] + 2.0**-54))
+    if entropy and drawn[vocab + 1] < 0.5:
+        noise[int(drawn[vocab] * vocab)] = _EARLY
+    return np.asarray(noise)

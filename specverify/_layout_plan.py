@@ -25,7 +25,11 @@ _BETWEEN = 100.0  # would win every argmax and every draw if a sampler read it
 
 @dataclasses.dataclass(frozen=True)
 class Request:
-    """One request before it is expanded; ``filters`` are top-k, top-p, min-p as wanted."""
+    """One request before it is expanded; ``filters`` are top-k, top-p, min-p as wanted.
+
+    Its rows follow from its own ``entropy`` and their places in it, so that they stay the same
+    whoever is in the batch besides.
+    """
 
     slots: tuple[Slot, ...]
     bonus: str
@@ -33,6 +37,7 @@ class Request:
     filters: tuple[int, float, float]
     seed: int
     position: int
+    entropy: int
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,7 +46,6 @@ class Plan:
 
     requests: tuple[Request, ...]
     vocab: int
-    entropy: int
     dense: bool
     dtype: torch.dtype
     views: tuple[str, str]
@@ -52,7 +56,8 @@ def expand(plan: Plan) -> Batch:
     """The batch that a plan stands for."""
     counts = np.array([len(request.slots) for request in plan.requests])
     cu_drafts = np.concatenate([[0], np.cumsum(counts)])
-    uniforms = _layout_rows.Uniforms(plan.entropy, int((counts + 1).sum()), plan.vocab)
+    entropies = [request.entropy for request in plan.requests]
+    uniforms = _layout_rows.Uniforms(entropies, (counts + 1).tolist(), plan.vocab)
     logits = _stored_logits(plan, uniforms)
     top_k, top_p, min_p = _settled_filters(plan, logits.double().numpy(), cu_drafts)
     draftless = Batch(

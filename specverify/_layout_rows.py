@@ -1,7 +1,7 @@
 """Rows of logits and draft probabilities from short descriptions of them.
 
 A strategy that let Hypothesis draw every logit would be slow and would shrink badly.  So it draws
-a word per row (``flat``, ``ties``, ``disjoint``, ...) and one integer per batch, and this module
+a word per row (``flat``, ``ties``, ``disjoint``, ...) and one integer per request, and this module
 expands them with the counter-based streams of :mod:`specverify.streams`: the same description
 gives the same numbers for ever.  In every tuple of words the simple ones come first, because
 Hypothesis shrinks towards the front.
@@ -66,14 +66,21 @@ class Uniforms:
     """The uniforms of one batch, [rows, V] for each use, independent of each other.
 
     Args:
-        entropy: the integer of the batch.
-        rows: number of target rows R.
+        entropies: the integer of each request.
+        rows: number of target rows of each request; R in all.
         vocab: number of tokens V.
     """
 
-    def __init__(self, entropy: int, rows: int, vocab: int) -> None:
-        drawn = Stream.derive(entropy, "layout").uniform_run(
-            range(4), range(rows), vocab + 2, Purpose.LAYOUT
+    def __init__(self, entropies: Sequence[int], rows: Sequence[int], vocab: int) -> None:
+        drawn = np.concatenate(
+            [
+                # The label makes a first row of entropy 0 that token 0, first of flat rows, loses.
+                Stream.derive(entropy, "layout request").uniform_run(
+                    range(4), range(count), vocab + 2, Purpose.LAYOUT
+                )
+                for entropy, count in zip(entropies, rows, strict=True)
+            ],
+            axis=1,
         )
         self.target, self.target_mask, self.draft, self.draft_mask = drawn[:, :, :vocab]
         self.target_token, _, self.draft_token, self.pick = drawn[:, :, vocab]

@@ -44,6 +44,8 @@ class RunOptions:
         only_check: report this check alone.
         ledger: file in which evidence adds up from run to run, ``None`` for none.
         first_trial: where a shard of a ledger began, when it is replayed.
+        corpus: file of replay tokens that are run first, ``None`` for none.
+        corpus_all: run the tokens of other samplers, too.
 
     Raises:
         ValueError: naming the option, what it holds and what was expected.
@@ -62,6 +64,8 @@ class RunOptions:
     only_check: str | None = None
     ledger: Path | None = None
     first_trial: int | None = None
+    corpus: Path | None = None
+    corpus_all: bool = False
 
     def __post_init__(self) -> None:
         for name in ("alpha", "power", "tv"):
@@ -82,6 +86,10 @@ class RunOptions:
             raise ValueError("first_trial: got a ledger as well, which says where to begin")
         if self.cases is not None and not self.cases.is_file():
             raise ValueError(f"cases: got {str(self.cases)!r}; expected a file of recorded rows")
+        if self.corpus is not None and not self.corpus.is_file():
+            raise ValueError(f"corpus: got {str(self.corpus)!r}; expected a file of replay tokens")
+        if self.corpus is None and self.corpus_all:
+            raise ValueError("corpus_all: got no corpus whose tokens could be run")
 
     def settings(self, alpha_per_test: float) -> Settings:
         """What every experiment of the run is told."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import os
+import sys
 from contextlib import ExitStack
 from typing import Any, Protocol
 
@@ -29,6 +30,7 @@ from specverify._options import (
 )
 from specverify._recorder import Recorder
 from specverify.checks.experiment import Experiment, Progress, Settings
+from specverify.checks.shrink import Shrinking
 from specverify.results import Outcome, SamplerRecord
 from specverify.subjects import Subject
 
@@ -45,6 +47,7 @@ class _Session:
     options: RunOptions | None = None
     subject: Subject | None = None
     settings: Settings | None = None
+    shrinking: Shrinking = dataclasses.field(default_factory=Shrinking)
     problem: str | None = None
 
 
@@ -75,9 +78,30 @@ def configure(config: pytest.Config) -> None:
         if options.out is not None:
             prepare_out(options.out)
         prepare_ledger(options, subject)
+        if options.corpus is not None:
+            _run_corpus(options)
     except ValueError as error:
         raise pytest.UsageError(f"specverify: {error}") from None
     config.pluginmanager.register(Recorder(config, options), "specverify-recorder")
+
+
+def _run_corpus(options: RunOptions) -> None:
+    """Replay the corpus; a token that fails again ends the run before it begins.
+
+    Raises:
+        ValueError: naming the line of a token that cannot be run here.
+    """
+    from specverify._cli_corpus import run_first
+
+    said: list[str] = []
+    first = run_first(options, said.append)
+    said += [diagnosis(verdict) for verdict in first.verdicts if verdict.status is Outcome.FAIL]
+    sys.stderr.write("".join(f"{line}\n" for line in said))
+    if first.outcome in (Outcome.FAIL, Outcome.INCONCLUSIVE):
+        pytest.exit(
+            f"specverify: the corpus came out as {first.outcome.word}",
+            returncode=int(gate.exit_code(first.outcome)),
+        )
 
 
 def activate(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -104,7 +128,7 @@ def _share_alpha(options: RunOptions, items: list[pytest.Item]) -> _Session:
     subject = open_subject(options)
     plans = [_experiment(item).plan(subject.capabilities) for item in items]
     tests = sum(plan.tests for plan in plans if plan.unsupported is None)
-    settings = options.settings(gate.split(options.alpha, tests))
+    settings = options.settings(gate.split(_alpha(options), tests))
     header = Header(
         tests=tests,
         alpha_per_test=settings.alpha,
@@ -121,6 +145,15 @@ def _share_alpha(options: RunOptions, items: list[pytest.Item]) -> _Session:
     return _Session(options, subject, settings)
 
 
+def _alpha(options: RunOptions) -> float:
+    """What the suites may spend: a corpus has its share, the same in every worker."""
+    if options.corpus is None:
+        return options.alpha
+    from specverify._cli_corpus import alpha_left
+
+    return alpha_left(options)
+
+
 def verifier(request: pytest.FixtureRequest) -> Verifier:
     """The value of the ``verify`` fixture for one test."""
     session = request.config.stash.get(_SESSION, _Session(problem=_NO_SAMPLER))
@@ -131,7 +164,13 @@ def _verify(item: pytest.Item, session: _Session, experiment: Experiment) -> Non
     __tracebackhide__ = True
     if session.options is None or session.subject is None or session.settings is None:
         pytest.fail(session.problem or _NO_SAMPLER, pytrace=False)
-    answer = _runner.answer(experiment, session.subject, session.settings, _progress(item.config))
+    answer = _runner.answer(
+        experiment,
+        session.subject,
+        session.settings,
+        _progress(item.config),
+        session.shrinking,
+    )
     digest = _digest(session.options)
     answer = replay.stamped(answer, session.options, session.settings.alpha, digest)
     only = session.options.only_check

@@ -7,14 +7,20 @@ the harness is caught here: it becomes an *error*, which is never a pass.
 from __future__ import annotations
 
 import dataclasses
+import sys
 import traceback
 from collections.abc import Generator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 from specverify import gate
 from specverify.checks.experiment import Experiment, Plan, Progress, Settings
 from specverify.results import ErrorRecord, Outcome, VerdictRecord
 from specverify.subjects import Subject
+
+if TYPE_CHECKING:
+    from specverify.checks.shrink import Shrinking
+    from specverify.checks.verdict import Verdict
 
 WHOLE_CASE = "case"
 """Name of the check in the record of a case that could not be asked at all."""
@@ -36,19 +42,50 @@ class Answer:
 
 
 def answer(
-    experiment: Experiment, subject: Subject, settings: Settings, progress: Progress | None = None
+    experiment: Experiment,
+    subject: Subject,
+    settings: Settings,
+    progress: Progress | None = None,
+    shrinking: Shrinking | None = None,
 ) -> Answer:
-    """Run ``experiment`` on ``subject``; a case that it does not support is not run."""
+    """Run ``experiment`` on ``subject``; a case that it does not support is not run.
+
+    Args:
+        experiment: one case.
+        subject: the sampler under test.
+        settings: of the run.
+        progress: called while trials run.
+        shrinking: what the process has shrunk so far; statistical failures are left as they are
+            if ``None``.
+    """
     try:
         plan = experiment.plan(subject.capabilities)
         if plan.unsupported is not None:
             return Answer((not_supported(experiment.suite, experiment.case, plan.unsupported),))
         with fixed_hypothesis():
             verdicts = experiment.run(subject, settings, progress)
+            if shrinking is not None:
+                verdicts = _explained(shrinking, experiment, subject, settings, verdicts)
         return Answer(_checked(experiment, plan, settings, [gate.record(v) for v in verdicts]))
     except Exception as error:
         said = f"{type(error).__name__}: {error}"
         return failed(experiment.suite, experiment.case, said, traceback.format_exc())
+
+
+def _explained(
+    shrinking: Shrinking,
+    experiment: Experiment,
+    subject: Subject,
+    settings: Settings,
+    verdicts: list[Verdict],
+) -> list[Verdict]:
+    """The verdicts with an explanation; a fault of the explainer takes no verdict away."""
+    try:
+        return shrinking.explain(experiment, subject, settings, verdicts)
+    except Exception as error:
+        text = f"{type(error).__name__} while looking for the smallest layout: {error}"
+        sys.stderr.write(f"specverify: {experiment.suite}/{experiment.case}: {text}\n")
+        return verdicts
 
 
 def not_supported(suite: str, case: str, reason: str) -> VerdictRecord:

@@ -242,7 +242,7 @@ def _logit_table(
     scale = spread * (spec.temperature or 1.0)
     table = torch.from_numpy(rng.normal(0.0, scale, (rows, vocab))).to(dtype)
     for _ in range(REDRAWS):
-        if not bool((bad := _ambiguous(table, spec)).any()):
+        if not bool((bad := ambiguous_rows(table, spec)).any()):
             return table
         fresh = rng.normal(0.0, scale, (int(bad.sum()), vocab))
         table[bad] = torch.from_numpy(fresh).to(dtype)
@@ -252,7 +252,7 @@ def _logit_table(
     )
 
 
-def _ambiguous(table: torch.Tensor, spec: RequestSpec) -> torch.Tensor:
+def ambiguous_rows(table: torch.Tensor, spec: RequestSpec) -> torch.Tensor:
     """[rows] bool: a tie, or a mass within the margin of a filter's boundary."""
     logits = table.double().sort(dim=1, descending=True).values
     tied = (logits[:, :-1] == logits[:, 1:]).any(dim=1)

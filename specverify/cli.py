@@ -12,7 +12,9 @@ from typing import Annotated
 import typer
 
 import specverify
+from specverify._cli_corpus_app import app as corpus_app
 from specverify._cli_errors import guarded, user_input
+from specverify._cli_ledger_app import app as ledger_app
 
 app = typer.Typer(
     add_completion=False,
@@ -27,18 +29,15 @@ list_app = typer.Typer(
     no_args_is_help=True, help="What there is: samplers, suites, checks, mutants."
 )
 app.add_typer(list_app, name="list")
-ledger_app = typer.Typer(
-    no_args_is_help=True, help="A ledger: the evidence of all runs with `--ledger FILE`."
-)
 app.add_typer(ledger_app, name="ledger")
+
+app.add_typer(corpus_app, name="corpus")
 
 Debug = Annotated[bool, typer.Option("--debug", help="Show tracebacks.")]
 Seed = Annotated[int, typer.Option(help="Root of every random number.")]
 Profile = Annotated[str, typer.Option(help="How much work: quick, gate or nightly.")]
 Alpha = Annotated[float, typer.Option(help="False-alarm probability, at most.")]
 Power = Annotated[float, typer.Option(help="Probability of catching the requested deviation.")]
-LedgerFile = Annotated[Path, typer.Argument(metavar="FILE", help="The ledger.")]
-Confidence = Annotated[float, typer.Option(help="Of the certificates.")]
 Workers = Annotated[str, typer.Option("-n", "--workers", help="Processes: a count, or auto.")]
 
 
@@ -81,6 +80,15 @@ def run(
         Path | None,
         typer.Option(help="File in which evidence adds up from run to run; made if absent."),
     ] = None,
+    corpus: Annotated[
+        Path | None, typer.Option(help="File of replay tokens that are run first.")
+    ] = None,
+    corpus_all: Annotated[
+        bool, typer.Option("--corpus-all", help="Run the tokens of other samplers in it, too.")
+    ] = False,
+    corpus_add: Annotated[
+        bool, typer.Option("--corpus-add", help="Add the failures that are printed to it.")
+    ] = False,
     debug: Debug = False,
 ) -> None:
     """Verify a sampler and give a verdict.
@@ -90,6 +98,9 @@ def run(
 
     With --ledger, a run takes trials that no run before it has used, and its evidence is added to
     theirs: see `specverify ledger --help`.
+
+    With --corpus, the replay tokens in that file are run first, and a failure that is back ends the
+    run: see `specverify corpus --help`.
 
     Examples:
     `specverify run --sampler reference`
@@ -105,11 +116,13 @@ def run(
         from specverify._options import RunOptions
 
         with user_input():
+            _cli_run.ready_corpus(corpus, corpus_add)
             options = RunOptions(
                 sampler=sampler, alpha=alpha, power=power, tv=tv, profile=profile, seed=seed,
-                device=device, out=out, cases=cases, ledger=ledger,
+                device=device, out=out, cases=cases, ledger=ledger, corpus=corpus,
+                corpus_all=corpus_all,
             )  # fmt: skip
-        code = _cli_run.run(options, suites or [], workers, html=html)
+        code = _cli_run.run(options, suites or [], workers, html=html, keep=corpus_add)
     raise typer.Exit(code)
 
 
@@ -233,68 +246,21 @@ def accuracy(
         )  # fmt: skip
 
 
-@ledger_app.command("show")
-def ledger_show(
-    file: LedgerFile,
-    sampler: Annotated[str | None, typer.Option(help="Only samplers of this name.")] = None,
-    case: Annotated[str | None, typer.Option(help="Only this case: CASE or SUITE/CASE.")] = None,
-    confidence: Confidence = 0.999,
-    debug: Debug = False,
-) -> None:
-    """What the runs found together: trials, seed ranges, deviation and its certificate.
-
-    Example: `specverify ledger show nightly.ledger --case random/dense-V4-K2`
-    """
-    with guarded(debug), user_input():
-        from specverify import _cli_ledger
-
-        _cli_ledger.show(file, sampler, case, confidence)
-
-
-@ledger_app.command("verify")
-def ledger_verify(file: LedgerFile, debug: Debug = False) -> None:
-    """Recompute checksums, digests, sums and ranges; exit with 1 if one does not hold.
-
-    Example: `specverify ledger verify nightly.ledger`
-    """
-    with guarded(debug), user_input():
-        from specverify import _cli_ledger
-
-        code = _cli_ledger.verify(file)
-    raise typer.Exit(code)
-
-
-@ledger_app.command("export")
-def ledger_export(
-    file: LedgerFile,
-    out: Annotated[Path, typer.Argument(help="The file to write: .csv or .parquet.")],
-    format: Annotated[
-        str | None, typer.Option(help="csv or parquet; by the name of OUT if not given.")
-    ] = None,
-    what: Annotated[str, typer.Option(help="shards, or cells with their counts.")] = "shards",
-    debug: Debug = False,
-) -> None:
-    """Write a ledger as a flat table, CSV or Parquet.
-
-    Example: `specverify ledger export nightly.ledger cells.csv --what cells`
-    """
-    with guarded(debug), user_input():
-        from specverify import _cli_ledger
-
-        _cli_ledger.export(file, out, format, what)
-
-
 @app.command()
 def mutants(
     profile: Profile = "quick",
     seed: Seed = 0,
     workers: Workers = "1",
     out: Annotated[Path | None, typer.Option(help="Folder for the matrix; none if absent.")] = None,
+    full: Annotated[
+        bool, typer.Option("--full", help="Every suite about everybody, without shortcuts.")
+    ] = False,
     debug: Debug = False,
 ) -> None:
     """The harness's own exam: samplers with one real bug each must be caught.
 
-    Exits with 1 if a mutant survives or a correct sampler is accused.
+    Exits with 1 if a mutant survives, is not caught by a suite that it names or not in time, or if
+    a correct sampler is accused.
     """
     with guarded(debug):
         from specverify import _cli_exam, _cli_run
@@ -305,7 +271,7 @@ def mutants(
             count = _cli_run.worker_count(workers)
             if out is not None:
                 prepare_out(out)
-        code = _cli_exam.main(profile=profile, seed=seed, workers=count, out=out)
+        code = _cli_exam.main(profile=profile, seed=seed, workers=count, out=out, full=full)
     raise typer.Exit(code)
 
 
@@ -384,6 +350,15 @@ def list_mutants(debug: Debug = False) -> None:
         from specverify import _cli_list
 
         _cli_list.mutants()
+
+
+@list_app.command("lawful")
+def list_lawful(debug: Debug = False) -> None:
+    """Correct samplers that are not the reference; run one with `--sampler lawful:NAME`."""
+    with guarded(debug):
+        from specverify import _cli_list
+
+        _cli_list.lawful()
 
 
 def main() -> None:

@@ -13,8 +13,16 @@ import enum
 from collections.abc import Iterable, Sequence
 
 from specverify import evidence
+from specverify.checks.diagnosis import Shrunk
 from specverify.checks.verdict import Family, Verdict
-from specverify.results import CellRecord, CulpritRecord, LookRecord, Outcome, VerdictRecord
+from specverify.results import (
+    CellRecord,
+    CulpritRecord,
+    LookRecord,
+    Outcome,
+    ShrunkRecord,
+    VerdictRecord,
+)
 
 _ROUNDING = 1e-9
 
@@ -51,18 +59,25 @@ def record(verdict: Verdict) -> VerdictRecord:
     fields = {
         field.name: getattr(verdict, field.name)
         for field in dataclasses.fields(verdict)
-        if field.name not in ("status", "family", "worst", "looks")
+        if field.name not in ("status", "family", "branch", "shrunk", "worst", "looks")
     }
     return VerdictRecord(
         **fields,
         family=verdict.family.value,
         status=Outcome(verdict.status.value),
+        branch=None if verdict.branch is None else verdict.branch.value,
+        shrunk=None if verdict.shrunk is None else _shrunk(verdict.shrunk),
         worst=tuple(
             CellRecord(label=cell.label, observed=cell.observed, expected=cell.expected)
             for cell in verdict.worst
         ),
         looks=tuple(LookRecord(**dataclasses.asdict(look)) for look in verdict.looks),
     )
+
+
+def _shrunk(found: Shrunk) -> ShrunkRecord:
+    fields = dataclasses.asdict(found)
+    return ShrunkRecord(**fields | {"branch": None if found.branch is None else found.branch.value})
 
 
 def overspent(verdicts: Iterable[VerdictRecord], budget: float) -> float | None:

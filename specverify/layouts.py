@@ -221,7 +221,6 @@ def _batches(draw: st.DrawFn, options: _Options) -> Batch:
     view = st.sampled_from(options.views)
     plan = Plan(
         vocab=vocab,
-        entropy=draw(st.integers(0, 2**16 - 1)),
         dense=dense,
         dtype=getattr(torch, draw(st.sampled_from(options.dtypes))),
         views=(draw(view), draw(view) if dense else "contiguous"),
@@ -249,6 +248,7 @@ def _requests(
         seed=draw(st.integers(0, 2**64 - 1)),
         position=draw(st.integers(0, 2**20)),
         slots=tuple(Slot(*(draw(st.sampled_from(w)) for w in words)) for _ in range(count)),
+        entropy=draw(st.integers(0, 2**16 - 1)),
     )
 
 

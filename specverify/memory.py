@@ -16,6 +16,8 @@ BYTES = {"float32": 4, "bfloat16": 2, "float16": 2, "float64": 8}
 """Bytes of one element by dtype name."""
 
 _TILE = 1024
+_PARTS = 4
+_LISTED = 256
 _VLLM_BLOCK = 8192
 _VLLM_RESAMPLE_BLOCK = 1024
 
@@ -122,6 +124,15 @@ def _ours(shape: Shape, *, dense: bool, draft_logits: bool = False) -> MemoryPla
     return MemoryPlan(name, logits, draft if dense else 0, 0, scratch, _outputs(shape))
 
 
+def _ours_filtered(shape: Shape) -> MemoryPlan:
+    """Beside the plain kernel's: two bytes a part of a tile, a list a row, the drawn token."""
+    logits, _ = _inputs(shape)
+    tiles = _tiles(shape.vocab, _TILE)
+    keys = 2 * 4 * _PARTS * _tiles(tiles, 4)
+    scratch = (8 * tiles + keys + 4 * _LISTED + 16) * shape.rows + 8 * shape.batch
+    return MemoryPlan("specverify triton, filters", logits, 0, 0, scratch, _outputs(shape))
+
+
 def _vllm(shape: Shape) -> MemoryPlan:
     logits, draft = _inputs(shape)
     block = _tiles(shape.vocab, _VLLM_BLOCK)
@@ -157,6 +168,7 @@ LAYOUTS: dict[str, Callable[[Shape], MemoryPlan]] = {
     "triton": lambda shape: _ours(shape, dense=True),
     "triton-one-hot": lambda shape: _ours(shape, dense=False),
     "triton-draft-logits": lambda shape: _ours(shape, dense=True, draft_logits=True),
+    "triton-filtered": _ours_filtered,
     "vllm": _vllm,
     "sglang": _sglang,
     "transformers": _transformers,

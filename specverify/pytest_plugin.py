@@ -31,6 +31,7 @@ _OPTIONS: tuple[tuple[str, Callable[[str], Any], str], ...] = (
     ("cases", Path, "file of recorded rows for the suite of recorded cases"),
     ("only-check", str, "report this check alone"),
     ("ledger", Path, "file in which the evidence of all runs adds up; created if absent"),
+    ("corpus", Path, "file of replay tokens that are run before the suites"),
     ("first-trial", int, "begin at this trial, as a run with a ledger did (to reproduce it)"),
 )
 
@@ -46,6 +47,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
             default=None,
             help=text,
         )
+    group.addoption(
+        "--specverify-corpus-all",
+        dest="specverify_corpus_all",
+        action="store_true",
+        default=None,
+        help="run the tokens of other samplers in the corpus, too",
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -207,10 +207,12 @@ def rerun(
     """
     from specverify._options import open_subject
     from specverify._runner import answer
+    from specverify.checks.shrink import Shrinking
 
     experiment = find(suites, token.suite, token.case)
     subject = open_subject(options)
-    found = answer(experiment, subject, options.settings(token.alpha), progress)
+    settings = options.settings(token.alpha)
+    found = answer(experiment, subject, settings, progress, Shrinking(wanted=token.check))
     if found.error is None:
         kept = tuple(verdict for verdict in found.verdicts if verdict.check == token.check)
         if not kept:

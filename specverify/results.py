@@ -1,9 +1,9 @@
 """The record of one run, as it is written to ``results.json`` and read by every report.
 
-This schema is the only thing that reports know, so it imports nothing of the package (and never
-torch): results can be read where no sampler could run.  It is versioned: a file names its schema
-first, and :func:`load` refuses any other.  Numbers that JSON cannot hold are written as the strings
-``"Infinity"``, ``"-Infinity"`` and ``"NaN"``, and read back as floats.
+This schema is the only thing that reports know, so it imports nothing of the package but its own
+parts (and never torch): results can be read where no sampler could run.  It is versioned: a file
+names its schema first, and :func:`load` refuses any other.  Numbers that JSON cannot hold are
+written as the strings ``"Infinity"``, ``"-Infinity"`` and ``"NaN"``, and read back as floats.
 """
 
 from __future__ import annotations
@@ -16,6 +16,11 @@ from pathlib import Path
 from typing import Any, Literal
 
 import pydantic
+
+from specverify._record_base import Record as _Record
+from specverify._shrunk_record import CellRecord as CellRecord
+from specverify._shrunk_record import ShrunkRecord as ShrunkRecord
+from specverify._shrunk_record import ShrunkRequestRecord as ShrunkRequestRecord
 
 SCHEMA_VERSION = 1
 
@@ -42,23 +47,6 @@ class RunStatus(enum.StrEnum):
     FINISHED = "finished"
     INTERRUPTED = "interrupted"
     CRASHED = "crashed"
-
-
-class _Record(pydantic.BaseModel):
-    model_config = pydantic.ConfigDict(
-        extra="forbid", frozen=True, ser_json_inf_nan="strings", use_attribute_docstrings=True
-    )
-
-
-class CellRecord(_Record):
-    """One cell of a table of counts."""
-
-    label: str
-    """What the cell stands for, for example the emitted tokens."""
-    observed: int
-    """Trials that fell into the cell."""
-    expected: float
-    """Trials that the law puts into the cell."""
 
 
 class LookRecord(_Record):
@@ -119,6 +107,14 @@ class VerdictRecord(_Record):
     """Request of the batch that the check looks at, if it looks at one."""
     position: int | None = None
     """Position in the request that the check looks at, if it looks at one."""
+    branch: str | None = None
+    """Part of the verification step that the fault lies in: drafted, accepted, recovered, bonus."""
+    cause: str | None = None
+    """What would explain the failure, where a directed bet does."""
+    shrunk: ShrunkRecord | None = None
+    """The smallest layout that was found to fail still; given to some failures of a run."""
+    snippet: str | None = None
+    """Lines of Python that show the failure without the suites."""
     worst: tuple[CellRecord, ...] = ()
     """The cells that deviate most."""
     looks: tuple[LookRecord, ...] = ()
@@ -144,6 +140,17 @@ class VerdictRecord(_Record):
     def name(self) -> str:
         """Suite, case and check in one line."""
         return f"{self.suite}/{self.case}/{self.check}"
+
+    @property
+    def place(self) -> str:
+        """Layer, request, position and branch of a failure, as far as they are known."""
+        known = (
+            ("layer", self.suite),
+            ("request", self.request),
+            ("position", self.position),
+            ("branch", self.branch),
+        )
+        return ", ".join(f"{name} {value}" for name, value in known if value is not None)
 
 
 class CulpritRecord(_Record):
@@ -188,7 +195,7 @@ class SamplerRecord(_Record):
     """As the user named it."""
     version: str | None = None
     """Version of the distribution it came from."""
-    capabilities: dict[str, Any] = {}
+    capabilities: dict[str, Any] = pydantic.Field(default_factory=dict)
     """What it declares; anything it does not declare was not asked of it."""
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import importlib.util
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
@@ -18,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from specverify._blocks import BlockBuilder
+from specverify._cells import to_host
 from specverify.cases import Case
 from specverify.contract import Capabilities
 from specverify.faults import SamplerFault, call
@@ -29,11 +31,18 @@ IntArray = NDArray[np.int64]
 BLOCK_ELEMENTS = 1 << 21
 """Logits in one call: large enough that per-call overhead vanishes, small enough for the cache."""
 MAX_BLOCK = 8192
+DEVICE_ELEMENTS = 1 << 26
+"""Logits in one call where trials stay on a GPU: what it costs to launch one must vanish, too."""
+DEVICE_VOCAB = 256
+"""Largest vocabulary of a case whose trials stay on a GPU."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Outcomes:
     """What happened in a run of consecutive trials; T trials, B requests.
+
+    Where trials stay on a GPU the arrays are tensors there, and a tally that is not made of
+    :class:`~specverify._cells.Cells` is given ``on_host()``.
 
     Attributes:
         first_trial: number of the first trial.
@@ -59,6 +68,18 @@ class Outcomes:
             accepted=self.accepted[:trials],
             last=self.last[:trials],
             completed=[tokens[:trials] for tokens in self.completed],
+        )
+
+    def on_host(self) -> Outcomes:
+        """The same as numpy arrays."""
+        if isinstance(self.accepted, np.ndarray):
+            return self
+        return Outcomes(
+            first_trial=self.first_trial,
+            drafts=[to_host(drafts) for drafts in self.drafts],
+            accepted=to_host(self.accepted),
+            last=to_host(self.last),
+            completed=[to_host(tokens) for tokens in self.completed],
         )
 
 
@@ -125,20 +146,21 @@ def run_trials(
         ValueError: if ``trials``, ``first_trial`` or ``block`` do not fit.
         SamplerFault: if the subject raises, returns something malformed, or changes its input.
     """
-    size = _checked_block(subject, case, block, trials, first_trial)
+    size = _checked_block(subject, case, block, trials, first_trial, stays_on(device, case))
     horizon = max((tally.horizon for tally in tallies), default=0)
     builder = _builder(case, root_seed, device, horizon, subject.capabilities.convention)
     builder.forget()  # nothing that a sampler has had in its hands is handed out again
-    counts = {tally.name: np.zeros(tally.cells, dtype=np.int64) for tally in tallies}
+    counter = builder.counter({tally.name: tally.cells for tally in tallies})
     for start in range(first_trial, first_trial + trials, size):
         length = min(size, first_trial + trials - start)
         # A shorter last block still runs whole for subjects that are seeded per block.
         whole = length if subject.capabilities.per_request_seeds else size
         outcomes = run_block(subject, builder, start, whole, watch=start == first_trial)
-        _count(counts, tallies, outcomes.head(length))
+        counter.count(tallies, outcomes.head(length))
         if progress is not None:
             progress(start + length - first_trial, trials)
-    return counts
+    builder.settle(functools.partial(run_block, subject))
+    return counter.result()
 
 
 @functools.lru_cache(maxsize=2)
@@ -146,8 +168,22 @@ def _builder(
     case: Case, root_seed: int, device: str, horizon: int, convention: str
 ) -> BlockBuilder:
     """The tables of a case, kept from one look to the next: they cost as much as many trials."""
+    kind = BlockBuilder
+    if stays_on(device, case):
+        from specverify import _device_blocks  # needs triton
+
+        kind = _device_blocks.DeviceBlocks
     stream = stream_of(root_seed, case)
-    return BlockBuilder(case, stream, device, horizon, Capabilities(convention=convention))
+    return kind(case, stream, device, horizon, Capabilities(convention=convention))
+
+
+def stays_on(device: str, case: Case) -> bool:
+    """Whether trials of a case are made, read and counted on the device that they run on."""
+    return (
+        device.partition(":")[0] == "cuda"
+        and case.vocab_size <= DEVICE_VOCAB
+        and importlib.util.find_spec("triton") is not None
+    )
 
 
 def stream_of(root_seed: int, case: Case) -> Stream:
@@ -166,13 +202,13 @@ def run_block(
     block = builder.build(first_trial, trials)
     seed = builder.stream.bits64(first_trial, 0, 1, Purpose.SEED)
     emission = call(subject, block.batch, int(seed), watch_input=watch)
-    accepted, tokens = builder.read(emission, block)
+    accepted, last, completed = builder.account(emission, block, first_trial)
     return Outcomes(
         first_trial=first_trial,
         drafts=block.drafts,
         accepted=accepted,
-        last=np.take_along_axis(tokens, accepted[:, :, None], axis=2)[:, :, 0],
-        completed=builder.complete(tokens, accepted, first_trial),
+        last=last,
+        completed=completed,
     )
 
 
@@ -183,7 +219,7 @@ def merge(parts: Sequence[Mapping[str, IntArray]]) -> dict[str, IntArray]:
 
 
 def _checked_block(
-    subject: Subject, case: Case, block: int | None, trials: int, first_trial: int
+    subject: Subject, case: Case, block: int | None, trials: int, first_trial: int, stays: bool
 ) -> int:
     size = block_size(case)
     if trials < 1:
@@ -193,6 +229,8 @@ def _checked_block(
     if subject.capabilities.per_request_seeds:
         if block is not None and (block < 2 or block % 2):
             raise ValueError(f"block: got {block}; expected an even number >= 2")
+        if stays and block is None:
+            size = max(size, DEVICE_ELEMENTS // (case.num_rows * case.vocab_size) // 2 * 2)
         return block or size
     if block not in (None, size):
         raise ValueError(
@@ -202,11 +240,6 @@ def _checked_block(
     if first_trial % size:
         raise ValueError(f"first_trial: got {first_trial}; expected a multiple of the block {size}")
     return size
-
-
-def _count(counts: dict[str, IntArray], tallies: Sequence[Tally], outcomes: Outcomes) -> None:
-    for tally in tallies:
-        counts[tally.name] += np.bincount(tally.index(outcomes), minlength=tally.cells)
 
 
 __all__ = [

@@ -15,7 +15,7 @@ from specverify.suites.declare import Suite
 from specverify.checks.differential import DifferentialExperiment
 from specverify.checks.experiment import Side
 from specverify.checks.layout_properties import any_layout, wide_layout
-from specverify.checks.random_rows import random_rows
+from specverify.checks.random_rows import long_proposals, random_rows
 
 _case = functools.partial(DifferentialExperiment, suite="differential")
 
@@ -25,6 +25,7 @@ SUITE = Suite(
     (
         _case(case="layouts", layouts=any_layout, share=1.5),
         _case(case="numbers", layouts=random_rows, share=2.0),
+        _case(case="long", layouts=long_proposals, share=0.5),
         _case(case="wide", layouts=wide_layout, share=0.5, copies=3),
     ),
     Side.EITHER,

@@ -15,12 +15,13 @@ _case = functools.partial(case, "random")
 
 SUITE = Suite(
     "random",
-    "random sampling, dense q and one-hot drafts, 1 to 4 drafts, V from 2 to 16",
+    "random sampling, dense q and one-hot drafts, 1 to 9 drafts, V from 2 to 16",
     (
         _case("dense-V4-K2", 4, r(drafts=2), r(drafts=2)),
         _case("dense-V8-K3", 8, r(drafts=3)),
         _case("dense-V16-K4", 16, r(drafts=4)),
         _case("dense-V2-K4", 2, r(drafts=4), r(drafts=3)),
+        _case("dense-V2-K9", 2, r(drafts=9)),
         _case("dense-V5-K1-cold", 5, r(drafts=1, temperature=0.3), r(drafts=1, temperature=0.75)),
         _case("dense-V5-K2-hot", 5, r(drafts=2, temperature=2.0)),
         _case("dense-V6-K2-peaked", 6, r(drafts=2), r(drafts=2), spread=3.0),

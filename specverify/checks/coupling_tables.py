@@ -12,12 +12,14 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from specverify import laws
+from specverify._cells import Cells, Seen, Term
 from specverify.cases import Case, FloatArray, TableRequest
 from specverify.checks import suspicion
+from specverify.checks.diagnosis import Branch
 from specverify.checks.tables import JOINT_CELLS, Table
 from specverify.checks.verdict import Family
 from specverify.contract import AcceptanceRule
-from specverify.trials import IntArray, Outcomes
+from specverify.evidence import Suspect
 
 Law = Callable[[], laws.ChainOutcomeLaw]
 
@@ -45,15 +47,21 @@ def _request_tables(
         name=f"request {number}: accepted length",
         family=Family.COUPLING,
         shape=(request.num_drafts + 1,),
-        index=functools.partial(_length, number=number),
+        index=_length(number),
         law=functools.partial(_length_law, outcome),
         axes=("accepted",),
         request=number,
+        branch=Branch.ACCEPTED,
     )
     for j in range(request.num_drafts + 1):
-        yield _last_token(number, request, j, vocab, convention, outcome)
+        yield _last_token(number, request, j, vocab, convention, one_hot, outcome)
         if j < request.num_drafts and j not in request.placeholders:
-            yield from _draft_tables(number, j, vocab, outcome)
+            bets = (
+                None
+                if j
+                else functools.partial(_first_draft_bets, request, not one_hot, convention)
+            )
+            yield from _draft_tables(number, j, vocab, outcome, bets)
 
 
 def _outcome_law(request: TableRequest, *, convention: str, one_hot: bool) -> laws.ChainOutcomeLaw:
@@ -66,46 +74,73 @@ def _outcome_law(request: TableRequest, *, convention: str, one_hot: bool) -> la
 
 
 def _last_token(
-    number: int, request: TableRequest, j: int, vocab: int, convention: str, outcome: Law
+    number: int,
+    request: TableRequest,
+    j: int,
+    vocab: int,
+    convention: str,
+    one_hot: bool,
+    outcome: Law,
 ) -> Table:
     """The recovered token after j accepted drafts, or the bonus."""
     kind = "bonus" if j == request.num_drafts else f"last token after {j} accepted"
+    drawn = j == request.num_drafts or j in request.placeholders
     return Table(
         name=f"request {number}: {kind}",
         family=Family.COUPLING,
         shape=(vocab,),
         rest=True,
-        index=functools.partial(_last, number=number, j=j, vocab=vocab),
+        index=_last(number, j, vocab),
         law=functools.partial(_last_law, outcome, j),
         axes=("token",),
-        suspects=functools.partial(suspicion.of_last_token, request, j, convention),
+        suspects=functools.partial(suspicion.of_last_token, request, j, convention, not one_hot),
         request=number,
         position=j,
+        branch=Branch.BONUS if drawn else Branch.RECOVERED,
     )
 
 
-def _draft_tables(number: int, j: int, vocab: int, outcome: Law) -> Iterator[Table]:
+Bets = Callable[[Callable[[FloatArray], FloatArray], FloatArray], list[Suspect]]
+
+
+def _first_draft_bets(
+    request: TableRequest,
+    dense: bool,
+    convention: str,
+    cells: Callable[[FloatArray], FloatArray],
+    _law: FloatArray,
+) -> list[Suspect]:
+    return suspicion.of_first_draft(request, dense, convention, cells)
+
+
+def _draft_tables(
+    number: int, j: int, vocab: int, outcome: Law, bets: Bets | None
+) -> Iterator[Table]:
     """How often draft j passes, overall and by draft token, and what replaces it."""
     yield Table(
         name=f"request {number}: acceptance rate of draft {j}",
         family=Family.COUPLING,
         shape=(2,),
-        index=functools.partial(_passed, number=number, j=j),
+        index=_passed(number, j),
         law=functools.partial(_rate_law, outcome, j),
         axes=("passed",),
+        suspects=bets and functools.partial(bets, _passed_cells),
         request=number,
         position=j,
+        branch=Branch.ACCEPTED,
     )
     yield Table(
         name=f"request {number}: draft {j} accepted",
         family=Family.COUPLING,
         shape=(vocab, 2),
         rest=True,
-        index=functools.partial(_accepted, number=number, j=j, vocab=vocab),
+        index=_accepted(number, j, vocab),
         law=functools.partial(_accepted_law, outcome, j),
         axes=("draft", "passed"),
+        suspects=bets and functools.partial(bets, _with_rest),
         request=number,
         position=j,
+        branch=Branch.ACCEPTED,
     )
     if vocab**2 <= JOINT_CELLS:
         yield Table(
@@ -113,16 +148,17 @@ def _draft_tables(number: int, j: int, vocab: int, outcome: Law) -> Iterator[Tab
             family=Family.COUPLING,
             shape=(vocab, vocab),
             rest=True,
-            index=functools.partial(_recovered, number=number, j=j, vocab=vocab),
+            index=_recovered(number, j, vocab),
             law=functools.partial(_recovered_law, outcome, j),
             axes=("draft", "recovered"),
             request=number,
             position=j,
+            branch=Branch.RECOVERED,
         )
 
 
-def _length(outcomes: Outcomes, *, number: int) -> IntArray:
-    return outcomes.accepted[:, number]
+def _length(number: int) -> Cells:
+    return Cells((Term(1, Seen.ACCEPTED, number),))
 
 
 def _length_law(outcome: Law) -> FloatArray:
@@ -130,16 +166,16 @@ def _length_law(outcome: Law) -> FloatArray:
     return np.minimum(outcome().length_law(), 1.0)
 
 
-def _last(outcomes: Outcomes, *, number: int, j: int, vocab: int) -> IntArray:
-    return np.where(outcomes.accepted[:, number] == j, outcomes.last[:, number], vocab)
+def _last(number: int, j: int, vocab: int) -> Cells:
+    return Cells((Term(1, Seen.LAST, number),), rest=vocab, stopped=(number, j))
 
 
 def _last_law(outcome: Law, j: int) -> FloatArray:
     return _with_rest(outcome().last_token_law(j))
 
 
-def _passed(outcomes: Outcomes, *, number: int, j: int) -> IntArray:
-    return (outcomes.accepted[:, number] > j).astype(np.int64)
+def _passed(number: int, j: int) -> Cells:
+    return Cells((Term(1, Seen.PASSED, number, j),))
 
 
 def _rate_law(outcome: Law, j: int) -> FloatArray:
@@ -148,23 +184,27 @@ def _rate_law(outcome: Law, j: int) -> FloatArray:
     return np.array([1.0 - accepted, accepted])
 
 
-def _accepted(outcomes: Outcomes, *, number: int, j: int, vocab: int) -> IntArray:
-    accepted = outcomes.accepted[:, number]
-    cell = outcomes.drafts[number][:, j] * 2 + (accepted > j)
-    return np.where(accepted >= j, cell, 2 * vocab)
+def _accepted(number: int, j: int, vocab: int) -> Cells:
+    terms = Term(2, Seen.DRAFT, number, j), Term(1, Seen.PASSED, number, j)
+    return Cells(terms, rest=2 * vocab, reached=(number, j))
 
 
 def _accepted_law(outcome: Law, j: int) -> FloatArray:
     return _with_rest(outcome().accept_by_draft(j))
 
 
-def _recovered(outcomes: Outcomes, *, number: int, j: int, vocab: int) -> IntArray:
-    cell = outcomes.drafts[number][:, j] * vocab + outcomes.last[:, number]
-    return np.where(outcomes.accepted[:, number] == j, cell, vocab * vocab)
+def _recovered(number: int, j: int, vocab: int) -> Cells:
+    terms = Term(vocab, Seen.DRAFT, number, j), Term(1, Seen.LAST, number)
+    return Cells(terms, rest=vocab * vocab, stopped=(number, j))
 
 
 def _recovered_law(outcome: Law, j: int) -> FloatArray:
     return _with_rest(outcome().stopped_law(j))
+
+
+def _passed_cells(joint: FloatArray) -> FloatArray:
+    """[not accepted, accepted] of a joint law [V, 2]."""
+    return np.asarray(joint.sum(axis=0))
 
 
 def _with_rest(part: FloatArray) -> FloatArray:

@@ -17,11 +17,15 @@ from typing import TYPE_CHECKING
 import torch
 
 from specverify import evidence
-from specverify.checks.audit import Audit
+from specverify.checks.audit import Audit, Disagreement
+from specverify.checks.branches import branch_at
+from specverify.checks.diagnosis import Branch, Problem
+from specverify.checks.exact_failure import failed_verdict
 from specverify.checks.experiment import Plan, Progress, Settings
-from specverify.checks.layout_experiment import sentence
+from specverify.checks.layout_experiment import parts_of, problem_of
 from specverify.checks.layout_search import search
 from specverify.checks.oracle import reference_for
+from specverify.checks.snippets import differential_snippet
 from specverify.checks.structural import structural_violations
 from specverify.checks.threshold_coins import with_threshold_coins
 from specverify.checks.verdict import Status, Verdict, exact_verdict
@@ -99,27 +103,20 @@ class DifferentialExperiment:
                     self, self.case, Status.NOT_SUPPORTED, reason, trials=0, started=started
                 )
             ]
-        stream = Stream.derive(settings.root_seed, "differential", self.suite, self.case)
+        stream = self._stream(settings)
         tally = _Tally()
         found = search(
             self._layouts(subject.capabilities),
-            functools.partial(self._problems, subject, settings, stream, tally),
+            functools.partial(self._problems, subject, settings, tally),
             seed=int(stream.bits64(0, 0, 0, Purpose.LAYOUT)),
             examples=settings.trials or round(settings.profile.examples * self.share),
             shrink=settings.shrink,
             progress=progress,
         )
-        if found.failure is not None:
-            return [
-                exact_verdict(
-                    self,
-                    self.case,
-                    Status.FAIL,
-                    found.failure,
-                    trials=found.examples,
-                    started=started,
-                )
-            ]
+        if found.problem is not None:
+            seed = self._seed(settings)
+            snippet = differential_snippet(subject, found, seed, settings.device)
+            return [failed_verdict(self, found, snippet, started)]
         text = (
             f"{found.examples} layouts, {tally.requests:,} requests: all emitted as the reference "
             f"does, {tally.lawful} of them up to the float budget of a threshold"
@@ -142,32 +139,73 @@ class DifferentialExperiment:
             )
         )
 
+    def _stream(self, settings: Settings) -> Stream:
+        return Stream.derive(settings.root_seed, "differential", self.suite, self.case)
+
+    def _seed(self, settings: Settings) -> int:
+        return int(self._stream(settings).bits64(0, 1, 0, Purpose.SEED))
+
     def _problems(
-        self, subject: Subject, settings: Settings, stream: Stream, tally: _Tally, batch: Batch
-    ) -> list[str]:
+        self, subject: Subject, settings: Settings, tally: _Tally, batch: Batch
+    ) -> list[Problem]:
         """The layout as it lies in memory, with its own coins; then copies with threshold coins."""
-        reference = reference_for(subject.capabilities)
-        seed = int(stream.bits64(0, 1, 0, Purpose.SEED))
+        seed, stream = self._seed(settings), self._stream(settings)
         copies = with_threshold_coins(
             replicate(batch.replace(coins=None, check_values=False), self.copies, stream),
-            reference,
+            reference_for(subject.capabilities),
             subject.capabilities,
             torch.Generator().manual_seed(seed >> 1),
         )
+        requests = batch.num_requests
         for asked in (batch, copies):
-            home = asked.to(settings.device)
-            try:
-                emission = call(subject, home, seed, watch_input=asked is batch)
-            except SamplerFault as fault:
-                return [str(fault)]
-            found = structural_violations(home, emission)
+            found = differences(subject, asked, seed, settings.device, tally, watch=asked is batch)
             if found:
-                return [sentence(violation, batch.num_requests) for violation in found]
-            got = Emission(emission.token_ids.cpu(), emission.num_emitted.cpu())
-            problems = compare(asked, got, reference, subject.capabilities.acceptance, tally)
-            if problems:
-                return [f"request {b % batch.num_requests}, {text}" for b, text in problems]
+                return [_smallest(subject, asked, found[0], requests, seed, settings.device)]
         return []
+
+
+def differences(
+    subject: Subject,
+    batch: Batch,
+    seed: int,
+    device: str,
+    tally: _Tally | None = None,
+    *,
+    watch: bool = True,
+) -> list[Problem]:
+    """What is wrong with the emission of one batch with coins, the worst first.
+
+    Args:
+        subject: under test.
+        batch: on the CPU, with coins of the form that it takes.
+        seed: for torch's global generator.
+        device: torch device type that it runs on.
+        tally: counts what was compared and excused.
+        watch: whether changes of the input are looked for.
+    """
+    home = batch.to(device)
+    try:
+        emission = call(subject, home, seed, watch_input=watch)
+    except SamplerFault as fault:
+        return [Problem(text=str(fault))]
+    broken = structural_violations(home, emission)
+    if broken:
+        return [problem_of(violation, home, emission, batch.num_requests) for violation in broken]
+    got = Emission(emission.token_ids.cpu(), emission.num_emitted.cpu())
+    capabilities = subject.capabilities
+    reference = reference_for(capabilities)
+    return compare(batch, got, reference, capabilities.acceptance, tally)
+
+
+def _smallest(
+    subject: Subject, asked: Batch, problem: Problem, requests: int, seed: int, device: str
+) -> Problem:
+    """The problem on the smallest part of a batch that shows it."""
+    for part in parts_of(asked, requests, problem.request):
+        again = differences(subject, part, seed, device)
+        if again:
+            return dataclasses.replace(again[0], batch=part)
+    return dataclasses.replace(problem, batch=asked)
 
 
 def compare(
@@ -176,7 +214,7 @@ def compare(
     reference: ChainSampler,
     rule: AcceptanceRule,
     tally: _Tally | None = None,
-) -> list[tuple[int, str]]:
+) -> list[Problem]:
     """The requests whose emission no correct sampler could have made of these coins.
 
     Args:
@@ -187,7 +225,7 @@ def compare(
         tally: counts what was compared and excused.
 
     Returns:
-        (request, diagnosis) pairs, the worst first.
+        one problem for each request, the worst first.
     """
     step = reference.begin(batch)
     step.accepted = reference.accepted_lengths(step, reference.accepts(step))
@@ -198,4 +236,24 @@ def compare(
         tally.lawful += sum(one.decision.lawful for one in found)
     wrong = [one for one in found if not one.decision.lawful]
     wrong.sort(key=lambda one: -one.decision.strain)
-    return [(one.request, f"position {one.decision.position}: {one.message}") for one in wrong]
+    return [_problem(batch, emission, one) for one in wrong]
+
+
+def _problem(batch: Batch, emission: Emission, one: Disagreement) -> Problem:
+    position = one.decision.position
+    named = _BRANCHES.get(one.decision.kind)
+    return Problem(
+        text=f"request {one.request}, position {position}: {one.message}",
+        request=one.request,
+        position=position,
+        branch=named or branch_at(batch, emission, one.request, position),
+    )
+
+
+_BRANCHES = {
+    "accepted": Branch.ACCEPTED,
+    "rejected": Branch.ACCEPTED,
+    "recovered": Branch.RECOVERED,
+    "bonus": Branch.BONUS,
+}
+"""The branch of a decision, by its kind; at temperature 0 the emission tells."""

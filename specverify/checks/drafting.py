@@ -10,24 +10,31 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
 from specverify.checks._coin_drafts import by_injected_coins
 from specverify.checks._reported import Reported
 from specverify.checks._rounds import RoundCase, RoundRunner
+from specverify.checks.account import Shard, first_trial_of, with_accounts
+from specverify.checks.diagnosis import Branch
 from specverify.checks.experiment import Plan, Progress, Settings
 from specverify.checks.judge import Question, judge_table
 from specverify.checks.round_tables import reported_tables, text_tables, transform_tables
+from specverify.checks.small_cases import SmallCase, bounds_of
 from specverify.checks.statistical import budget, void_if_dependent
 from specverify.checks.tables import Table
 from specverify.checks.verdict import Status, Verdict, exact_verdict
+from specverify.checks.watch import TableWatch
 from specverify.contract import Capabilities, Guarantee
 from specverify.drafting import Drafter, DraftingCapabilities, TableDrafter, drafter_of
 from specverify.faults import SamplerFault
 from specverify.subjects import Subject
 from specverify.trials import IntArray
+
+ROUND_DRAFTS, ROUND_VOCAB = 2, 4
+"""Bounds of small cases: the tables of all rounds together hold V ** (rounds * (k + 1)) rows."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -43,6 +50,21 @@ class RoundsExperiment:
     suite: str
     case: str
     make: Callable[[], RoundCase]
+
+    @property
+    def what(self) -> str:
+        """Its kind, for the search of the smallest case that fails like it."""
+        return "rounds"
+
+    def bounds(self, request: int | None) -> SmallCase:
+        """The largest small case that is worth a try when it fails (at a request)."""
+        plan = self.make()
+        most = bounds_of(plan.case, request)
+        requests = tuple(
+            dataclasses.replace(one, drafts=min(plan.drafts[one.number], ROUND_DRAFTS))
+            for one in most.requests
+        )
+        return dataclasses.replace(most, vocab=min(most.vocab, ROUND_VOCAB), requests=requests)
 
     def plan(self, capabilities: Capabilities) -> Plan:
         """Count the tests, or say why this subject cannot be asked."""
@@ -100,8 +122,18 @@ class RoundsExperiment:
             subject, drafter or TableDrafter(), plan, settings.root_seed, settings.device
         )
         reported = Reported(plan)
+        whole = drafter is not None or not subject.capabilities.per_request_seeds
+        step = plan.block if whole else 2
+        shard = Shard.of_run(subject, self.suite, plan.case.name, settings, trials, step)
+        first = first_trial_of(shard, settings)
         counts = run_rounds(
-            runner, tables, trials, whole=drafter is not None, reported=reported, progress=progress
+            runner,
+            tables,
+            trials,
+            whole=whole,
+            reported=reported,
+            progress=progress,
+            first_trial=first,
         )
         question = Question(
             suite=self.suite,
@@ -111,10 +143,38 @@ class RoundsExperiment:
             trials=trials,
             requested_tv=requested,
         )
-        judged = [self._judge(table, counts[table.name], question, reported) for table in tables]
-        found = void_if_dependent([*self.exact(runner, reported, settings), *judged])
+        judged = {
+            table.name: self._judge(table, counts[table.name], question, reported)
+            for table in tables
+        }
+        if shard is not None:
+            watches = self._watches(tables, counts, settings)
+            alone = [judged[watch.table.name] for watch in watches]
+            added = with_accounts(alone, watches, shard, trials, settings)
+            names = [watch.table.name for watch in watches]
+            judged.update(zip(names, added, strict=True))
+        found = void_if_dependent([*self.exact(runner, reported, settings), *judged.values()])
         seconds = (time.perf_counter() - started) / len(found)
-        return [dataclasses.replace(verdict, seconds=seconds) for verdict in found]
+        return [
+            dataclasses.replace(verdict, seconds=seconds, first_trial=first) for verdict in found
+        ]
+
+    def _watches(
+        self, tables: Sequence[Table], counts: Mapping[str, IntArray], settings: Settings
+    ) -> list[TableWatch]:
+        """The tables that keep an account, with the counts of this run."""
+        watches = []
+        for table in tables:
+            if self.settled_by_drafts(table):
+                continue
+            watch = TableWatch(table, settings, 1)
+            watch.look(counts[table.name], last=True)
+            watches.append(watch)
+        return watches
+
+    def settled_by_drafts(self, table: Table) -> bool:  # noqa: ARG002
+        """Whether the law of a table is another one in every run, so that nothing adds up."""
+        return False
 
     def exact(
         self,
@@ -156,6 +216,11 @@ class RoundsExperiment:
 class DraftLawExperiment(RoundsExperiment):
     """The drafts of the subject's own drafter against the law that it reports."""
 
+    @property
+    def what(self) -> str:
+        """Its kind, for the search of the smallest case that fails like it."""
+        return "drafts"
+
     def unsupported(self, capabilities: Capabilities) -> str | None:
         """Why this subject cannot be asked; ``None`` if it can."""
         if not isinstance(capabilities, DraftingCapabilities):
@@ -171,8 +236,11 @@ class DraftLawExperiment(RoundsExperiment):
 
     def settle(self, table: Table, counts: IntArray, reported: Reported) -> Table | None:
         """Reported tables get their law; the others have one."""
-        mine = {known.name for known in reported_tables(self.make())}
-        return reported.settle(table, counts) if table.name in mine else table
+        return reported.settle(table, counts) if self.settled_by_drafts(table) else table
+
+    def settled_by_drafts(self, table: Table) -> bool:
+        """Whether its law is put together from the drafts of the run."""
+        return table.name in {known.name for known in reported_tables(self.make())}
 
     def exact(self, runner: RoundRunner, reported: Reported, settings: Settings) -> list[Verdict]:
         """No draft outside the support of its q; and the drafts that given coins must draw."""
@@ -183,13 +251,15 @@ class DraftLawExperiment(RoundsExperiment):
             f"{reported.excluded} of {reported.drafts} drafts have probability 0 under the "
             "reported q",
         )
-        answers = [dataclasses.replace(outside, trials=reported.drafts)]
+        drafted = Branch.DRAFTED
+        answers = [dataclasses.replace(outside, trials=reported.drafts, branch=drafted)]
         if runner.drafter.takes_coins:
             found = by_injected_coins(runner, settings.profile.examples)
             answers.append(
                 dataclasses.replace(
                     exact_verdict(self, "drafts by injected coins", found.status, found.reason),
                     trials=found.drafts,
+                    branch=drafted,
                 )
             )
         return answers
@@ -203,8 +273,9 @@ def run_rounds(
     whole: bool,
     reported: Reported,
     progress: Progress | None = None,
+    first_trial: int = 0,
 ) -> dict[str, IntArray]:
-    """Run trials 0 .. ``trials`` - 1 block by block and count.
+    """Run ``trials`` trials block by block and count.
 
     Args:
         runner: of the case.
@@ -214,6 +285,7 @@ def run_rounds(
             randomness may belong to the call. Samplers without per-request seeds always need it.
         reported: also told of every trial.
         progress: called with (done, planned) after each block.
+        first_trial: where to begin; with ``whole`` at the start of a block.
 
     Returns:
         counts [cells] for each table, by name.
@@ -226,7 +298,7 @@ def run_rounds(
     whole = whole or not runner.subject.capabilities.per_request_seeds
     for start in range(0, trials, size):
         length = min(size, trials - start)
-        outcomes = runner.run(start, size if whole else length, watch=start == 0)
+        outcomes = runner.run(first_trial + start, size if whole else length, watch=start == 0)
         if length < size:
             outcomes = outcomes.head(length)
         reported.add(outcomes)

@@ -12,7 +12,7 @@ from specverify.cases import FloatArray
 from specverify.checks.experiment import Settings
 from specverify.checks.tables import EXACT, Table
 from specverify.checks.verdict import Cell, Family, Look, Status, Verdict
-from specverify.checks.watch import LOOKING_SHARE, Alarm, TableWatch, margins
+from specverify.checks.watch import LOOKING_SHARE, Alarm, TableWatch, likely_cause, margins
 from specverify.trials import IntArray
 
 
@@ -74,11 +74,15 @@ def judge_table(
     status = Status.FAIL if rejected else Status.PASS if reached else Status.INCONCLUSIVE
     base = _base(table, counts, question)
     failed = status is Status.FAIL
+    cause = _cause(table, counts, law) if failed else None
     return dataclasses.replace(
         base,
         status=status,
         reason=_reason(table.family, found, base.tv_observed or 0.0, status, promised)
-        + (FORGIVEN if forgiven else ""),
+        + (FORGIVEN if forgiven else "")
+        + _because(cause),
+        branch=table.branch if failed else None,
+        cause=cause,
         statistic=found.statistic,
         value=found.value,
         p_value=found.p_value,
@@ -110,6 +114,8 @@ def judge_early(watch: TableWatch, question: Question) -> Verdict:
         value=watch.alarm.value,
         p_value=watch.alarm.p_value,
         tv_requested=question.requested_tv,
+        branch=watch.alarm.branch or table.branch,
+        cause=watch.alarm.cause,
         worst=_worst(table, counts, watch.law),
         looks=tuple(watch.looks),
     )
@@ -177,11 +183,26 @@ def _detectable(table: Table, law: FloatArray, trials: int, alpha: float, power:
 
 def _alarm_reason(alarm: Alarm, total: int, planned: int) -> str:
     budget = f"alarm at {total} trials (the fixed test runs {planned})"
-    cause = f"; likely cause: {alarm.cause}" if alarm.cause else ""
+    cause = _because(alarm.cause)
     if alarm.zero_hits:
         return f"{alarm.zero_hits} trials fell where the law has probability 0: {budget}{cause}"
     kind = "pairs are not independent" if "independence" in alarm.statistic else "law rejected"
     return f"{kind}, p = {alarm.p_value:.2g}: {budget}{cause}"
+
+
+def _cause(table: Table, counts: IntArray, law: FloatArray) -> str | None:
+    """What explains the counts of a table that failed at its full budget, as it does early."""
+    if table.suspects is None or table.family is Family.INDEPENDENCE:
+        return None
+    return likely_cause(counts, law, table.suspects(law))
+
+
+LIKELY = "; likely cause: "
+"""What stands between a reason and its cause."""
+
+
+def _because(cause: str | None) -> str:
+    return f"{LIKELY}{cause}" if cause else ""
 
 
 def _reason(

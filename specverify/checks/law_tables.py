@@ -13,11 +13,11 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from specverify import laws
+from specverify._cells import Cells, Seen, Term
 from specverify.cases import Case, FloatArray, TableRequest
 from specverify.checks import suspicion
 from specverify.checks.tables import JOINT_CELLS, Table
 from specverify.checks.verdict import Family
-from specverify.trials import IntArray, Outcomes
 
 Tables = Callable[[], list[FloatArray]]
 
@@ -43,10 +43,10 @@ def _request_tables(
             name=f"request {number}: token {j}",
             family=Family.LAW,
             shape=(vocab,),
-            index=functools.partial(_tokens, number=number, first=j, count=1, base=vocab),
+            index=_tokens(number, j, 1, vocab),
             law=functools.partial(_marginal, target, j),
             axes=("token",),
-            suspects=functools.partial(suspicion.of_token, request, j, dense),
+            suspects=functools.partial(suspicion.of_token, request, j, dense, convention),
             horizon=j + 1,
             request=number,
             position=j,
@@ -56,7 +56,7 @@ def _request_tables(
             name=_window_name(number, first, count, length),
             family=Family.LAW,
             shape=(vocab,) * count,
-            index=functools.partial(_tokens, number=number, first=first, count=count, base=vocab),
+            index=_tokens(number, first, count, vocab),
             law=functools.partial(_joint if count == length else _pair, target, first),
             axes=("token", *["then"] * (count - 1)),
             horizon=first + count,
@@ -93,13 +93,11 @@ def _joint(target: Tables, _first: int) -> FloatArray:
     return laws.completed_law(target()).reshape(-1)
 
 
-def _tokens(outcomes: Outcomes, *, number: int, first: int, count: int, base: int) -> IntArray:
-    """[T]: the number that ``count`` completed tokens form, the first most significant."""
-    window = outcomes.completed[number][:, first : first + count]
-    cell = np.zeros(window.shape[0], dtype=np.int64)
-    for column in window.T:
-        cell = cell * base + column
-    return cell
+def _tokens(number: int, first: int, count: int, base: int) -> Cells:
+    """The number that ``count`` completed tokens form, the first most significant."""
+    return Cells(
+        tuple(Term(base ** (count - 1 - j), Seen.TEXT, number, first + j) for j in range(count))
+    )
 
 
 def independence_tables(case: Case, convention: str) -> list[Table]:
@@ -113,7 +111,7 @@ def independence_tables(case: Case, convention: str) -> list[Table]:
             name=f"requests {i} and {i + 1}: first tokens",
             family=Family.INDEPENDENCE,
             shape=(vocab, vocab),
-            index=functools.partial(_beside, number=i, base=vocab),
+            index=_beside(i, vocab),
             law=functools.partial(_product, first[i], first[i + 1]),
             axes=("token", "beside"),
             horizon=1,
@@ -127,7 +125,7 @@ def independence_tables(case: Case, convention: str) -> list[Table]:
             name="trials t and t + 1: first tokens of request 0",
             family=Family.INDEPENDENCE,
             shape=(vocab, vocab),
-            index=functools.partial(_next_trial, base=vocab),
+            index=_next_trial(vocab),
             law=functools.partial(_product, first[0], first[0]),
             axes=("token", "next trial"),
             horizon=1,
@@ -146,13 +144,10 @@ def _product(left: Callable[[], FloatArray], right: Callable[[], FloatArray]) ->
     return np.asarray(np.outer(left(), right()).reshape(-1))
 
 
-def _beside(outcomes: Outcomes, *, number: int, base: int) -> IntArray:
-    left, right = outcomes.completed[number][:, 0], outcomes.completed[number + 1][:, 0]
-    return np.asarray(left * base + right)
+def _beside(number: int, base: int) -> Cells:
+    return Cells((Term(base, Seen.TEXT, number), Term(1, Seen.TEXT, number + 1)))
 
 
-def _next_trial(outcomes: Outcomes, *, base: int) -> IntArray:
+def _next_trial(base: int) -> Cells:
     """Pairs (t, t + 1) of even t, half as many as there are trials."""
-    token = outcomes.completed[0][:, 0]
-    token = token[: token.shape[0] // 2 * 2]
-    return np.asarray(token[::2] * base + token[1::2])
+    return Cells((Term(1, Seen.TEXT, 0),), pairs=base)

@@ -10,11 +10,16 @@ from __future__ import annotations
 import dataclasses
 import functools
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
+from specverify.checks.branches import branch_at
+from specverify.checks.diagnosis import Problem
+from specverify.checks.exact_failure import failed_verdict
 from specverify.checks.experiment import Plan, Progress, Settings
-from specverify.checks.layout_search import search
+from specverify.checks.layout_search import Found, search
+from specverify.checks.rebatch import select
+from specverify.checks.snippets import property_snippet
 from specverify.checks.structural import WHOLE_BATCH, Violation, structural_violations
 from specverify.checks.verdict import Status, Verdict, exact_verdict
 from specverify.contract import Batch, Capabilities, Emission
@@ -70,26 +75,17 @@ class LayoutExperiment:
                     self, self.case, Status.NOT_SUPPORTED, reason, trials=0, started=started
                 )
             ]
-        stream = Stream.derive(settings.root_seed, "layouts", self.suite, self.case)
+        stream = self._stream(settings)
         found = search(
             self.layouts(subject.capabilities),
-            functools.partial(self._problems, subject, settings, stream),
+            functools.partial(self.problems, subject, settings),
             seed=int(stream.bits64(0, 0, 0, Purpose.LAYOUT)),
             examples=settings.trials or settings.profile.examples,
             shrink=settings.shrink,
             progress=progress,
         )
-        if found.failure is not None:
-            return [
-                exact_verdict(
-                    self,
-                    self.case,
-                    Status.FAIL,
-                    found.failure,
-                    trials=found.examples,
-                    started=started,
-                )
-            ]
+        if found.problem is not None:
+            return [failed_verdict(self, found, self._snippet(subject, settings, found), started)]
         text = f"{found.examples} layouts, {self.copies} calls' worth of draws each, no violation"
         return [
             exact_verdict(
@@ -97,20 +93,97 @@ class LayoutExperiment:
             )
         ]
 
-    def _problems(
-        self, subject: Subject, settings: Settings, stream: Stream, batch: Batch
-    ) -> list[str]:
-        """What is wrong with the answer to one layout."""
-        seed = int(stream.bits64(0, 1, 0, Purpose.SEED))
-        many = replicate(batch, self.copies, stream).to(settings.device)
-        try:
-            emission = call(subject, many, seed, watch_input=True)
-        except SamplerFault as fault:
-            return [str(fault)]
-        found = structural_violations(many, emission) or self.holds(
-            many, emission, subject.capabilities
+    def _stream(self, settings: Settings) -> Stream:
+        return Stream.derive(settings.root_seed, "layouts", self.suite, self.case)
+
+    def problems(self, subject: Subject, settings: Settings, batch: Batch) -> list[Problem]:
+        """What is wrong with the answer to one layout, shown on a part of it where that fails."""
+        many = replicate(batch, self.copies, self._stream(settings))
+        ask = functools.partial(
+            self.asked, subject, seed=self._seed(settings), device=settings.device
         )
-        return [sentence(violation, batch.num_requests) for violation in found]
+        found = ask(many, requests=batch.num_requests)
+        if not found:
+            return []
+        for part in parts_of(many, batch.num_requests, found[0].request):
+            again = ask(part)
+            if again:
+                return [dataclasses.replace(again[0], batch=part)]
+        shown = many if self.copies == 1 else None  # so many copies are nothing to read
+        return [dataclasses.replace(_of_layout(found[0], batch.num_requests), batch=shown)]
+
+    def asked(
+        self, subject: Subject, batch: Batch, *, seed: int, device: str, requests: int | None = None
+    ) -> list[Problem]:
+        """What is wrong with one emission; requests are numbered as they lie in the batch.
+
+        Args:
+            subject: under test.
+            batch: a layout, or copies of one.
+            seed: for torch's global generator.
+            device: torch device type.
+            requests: of the layout; those of the batch if ``None``.
+        """
+        home = batch.to(device)
+        try:
+            emission = call(subject, home, seed, watch_input=True)
+        except SamplerFault as fault:
+            return [Problem(text=str(fault))]
+        found = structural_violations(home, emission) or self.holds(
+            home, emission, subject.capabilities
+        )
+        count = requests or batch.num_requests
+        return [problem_of(violation, home, emission, count) for violation in found]
+
+    def _seed(self, settings: Settings) -> int:
+        return int(self._stream(settings).bits64(0, 1, 0, Purpose.SEED))
+
+    def _snippet(self, subject: Subject, settings: Settings, found: Found) -> str | None:
+        if found.problem is None or found.problem.batch is None:
+            return None  # it takes all of the copies
+        return property_snippet(subject, found, self.holds, self._seed(settings), settings.device)
+
+
+def problem_of(violation: Violation, batch: Batch, emission: Emission, requests: int) -> Problem:
+    """A violation with the branch that it lies in.
+
+    Args:
+        violation: of the emission.
+        batch: what was asked, which may hold several copies of a layout.
+        emission: the answer.
+        requests: of the layout.
+    """
+    where, at = violation.request, violation.position
+    whole = where == WHOLE_BATCH
+    placed = not whole and at is not None
+    branch = branch_at(batch, emission, where, at) if placed and at is not None else None
+    return Problem(
+        text=sentence(violation, requests),
+        request=None if whole else where,
+        position=at,
+        branch=branch,
+    )
+
+
+def parts_of(many: Batch, requests: int, at: int | None) -> Iterator[Batch]:
+    """Parts of a batch that may show what it shows: the request alone, its copy of the layout.
+
+    Args:
+        many: copies of a layout, one behind the other.
+        requests: of the layout.
+        at: the request that is at fault, if one is.
+    """
+    if at is not None and many.num_requests > 1:
+        yield select(many, [at])
+    if requests < many.num_requests:
+        start = 0 if at is None else at // requests * requests
+        yield select(many, range(start, start + requests))
+
+
+def _of_layout(problem: Problem, requests: int) -> Problem:
+    if problem.request is None:
+        return problem
+    return dataclasses.replace(problem, request=problem.request % requests)
 
 
 def sentence(violation: Violation, requests: int) -> str:

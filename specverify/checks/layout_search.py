@@ -12,14 +12,15 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from specverify.checks.diagnosis import Problem
 from specverify.checks.experiment import Progress
 from specverify.contract import Batch
 
 if TYPE_CHECKING:
     from hypothesis.strategies import SearchStrategy
 
-Problems = Callable[[Batch], list[str]]
-"""What is wrong with the answer to one layout, in sentences; empty if nothing is."""
+Problems = Callable[[Batch], list[Problem]]
+"""What is wrong with the answer to one layout; empty if nothing is."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,11 +29,25 @@ class Found:
 
     Attributes:
         examples: layouts that were tried, those of the shrinking included.
-        failure: the problem of the smallest failing layout with the layout; ``None`` if all passed.
+        problem: of the smallest failing layout; ``None`` if all passed.
+        batch: that layout, or the part of it that shows the problem.
+        remark: what else there is to say.
     """
 
     examples: int
-    failure: str | None
+    problem: Problem | None = None
+    batch: Batch | None = None
+    remark: str = ""
+
+    @property
+    def failure(self) -> str | None:
+        """The problem with the layout, in lines; ``None`` if all passed."""
+        if self.problem is None or self.batch is None:
+            return None
+        from specverify.layouts import describe
+
+        shown = f"smallest layout that shows it:\n{describe(self.batch)}"
+        return "\n".join(filter(None, (self.problem.text, shown, self.remark)))
 
 
 def search(
@@ -63,7 +78,8 @@ class _Search:
     def __init__(self, problems: Problems, planned: int, progress: Progress | None) -> None:
         self.problems, self.planned, self.progress = problems, planned, progress
         self.examples = 0
-        self.failure: str | None = None
+        self.problem: Problem | None = None
+        self.batch: Batch | None = None
 
     def run(self, strategy: SearchStrategy[Batch], seed: int, shrink: bool) -> Found:
         import hypothesis
@@ -85,23 +101,22 @@ class _Search:
             with layouts_of_the_seed_alone():
                 attempt()
         except _ProblemError:
-            return Found(self.examples, self.failure)
+            return Found(self.examples, self.problem, self.batch)
         except hypothesis.errors.Flaky:
-            if self.failure is None:
+            if self.problem is None:
                 raise
             again = "asked again, the sampler answered otherwise: it keeps a state"
-            return Found(self.examples, f"{self.failure}\n{again}")
-        return Found(self.examples, None)
+            return Found(self.examples, self.problem, self.batch, again)
+        return Found(self.examples)
 
     def _example(self, batch: Batch) -> None:
         self.examples += 1
         found = self.problems(batch)
-        if self.progress is not None and self.failure is None:
+        if self.progress is not None and self.problem is None:
             self.progress(min(self.examples, self.planned), self.planned)
         if found:
-            from specverify.layouts import describe
-
-            self.failure = f"{found[0]}\nsmallest layout that shows it:\n{describe(batch)}"
+            self.problem = found[0]
+            self.batch = batch if found[0].batch is None else found[0].batch
             raise _ProblemError
 
 

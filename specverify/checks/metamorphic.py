@@ -18,12 +18,15 @@ from typing import TYPE_CHECKING
 import torch
 from scipy import stats
 
+from specverify.checks.diagnosis import Problem
+from specverify.checks.exact_failure import failed_verdict
 from specverify.checks.experiment import Plan, Progress, Settings
 from specverify.checks.float_budget import expected_differences
 from specverify.checks.layout_experiment import sentence
 from specverify.checks.layout_search import search
 from specverify.checks.poison import poisoned_memory
 from specverify.checks.rebatch import changed_requests
+from specverify.checks.snippets import relation_snippet
 from specverify.checks.structural import structural_violations
 from specverify.checks.threshold_coins import race_noise
 from specverify.checks.verdict import Status, Verdict, exact_verdict
@@ -101,7 +104,7 @@ class Asked:
         rounding: bool = False,
         extra: float = 0.0,
         poisoned: bool = False,
-    ) -> list[str]:
+    ) -> list[Problem]:
         """Ask twice and name the requests that changed.
 
         Args:
@@ -120,7 +123,30 @@ class Asked:
         first, second = changed[0]
         said = f"emitted {_tokens(before, first)}, then {_tokens(after, second)}"
         more = f" ({len(changed)} of {len(pairs)} requests changed)" if len(changed) > 1 else ""
-        return [f"request {first % self.requests}: {said}{more}"]
+        request = first % self.requests
+        return [
+            Problem(
+                text=f"request {request}: {said}{more}",
+                request=request,
+                position=parting(before, first, after, second),
+            )
+        ]
+
+
+def parting(before: Emission, first: int, after: Emission, second: int) -> int | None:
+    """The position at which two emissions part; ``None`` if they do not.
+
+    Args:
+        before: with the request ``first``.
+        first: index.
+        after: with the request ``second``.
+        second: index.
+    """
+    one, two = _tokens(before, first), _tokens(after, second)
+    if one == two:
+        return None
+    same = (j for j, pair in enumerate(zip(one, two, strict=False)) if pair[0] != pair[1])
+    return next(same, min(len(one), len(two)))
 
 
 def repeats(capabilities: Capabilities) -> bool:
@@ -139,7 +165,7 @@ def _tokens(emission: Emission, request: int) -> list[int]:
     return [int(token) for token in emission.token_ids[request, :count]]
 
 
-Problems = Callable[[Asked, Batch], list[str]]
+Problems = Callable[[Asked, Batch], list[Problem]]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -198,26 +224,18 @@ class MetamorphicExperiment:
                     self, self.case, Status.NOT_SUPPORTED, reason, trials=0, started=started
                 )
             ]
-        stream = Stream.derive(settings.root_seed, "metamorphic", self.suite, self.case)
+        stream = self._stream(settings)
         found = search(
             self.layouts(subject.capabilities),
-            functools.partial(self._problems, subject, settings, stream),
+            functools.partial(self.problems, subject, settings),
             seed=int(stream.bits64(0, 0, 0, Purpose.LAYOUT)),
             examples=settings.trials or max(1, round(settings.profile.examples * self.share)),
             shrink=settings.shrink,
             progress=progress,
         )
-        if found.failure is not None:
-            return [
-                exact_verdict(
-                    self,
-                    self.case,
-                    Status.FAIL,
-                    found.failure,
-                    trials=found.examples,
-                    started=started,
-                )
-            ]
+        if found.problem is not None:
+            snippet = relation_snippet(subject, found, self, settings)
+            return [failed_verdict(self, found, snippet, started)]
         text = f"{found.examples} layouts, the relation holds in each"
         return [
             exact_verdict(
@@ -225,9 +243,12 @@ class MetamorphicExperiment:
             )
         ]
 
-    def _problems(
-        self, subject: Subject, settings: Settings, stream: Stream, batch: Batch
-    ) -> list[str]:
+    def _stream(self, settings: Settings) -> Stream:
+        return Stream.derive(settings.root_seed, "metamorphic", self.suite, self.case)
+
+    def problems(self, subject: Subject, settings: Settings, batch: Batch) -> list[Problem]:
+        """What is wrong with the answers to one layout."""
+        stream = self._stream(settings)
         seed = int(stream.bits64(0, 1, 0, Purpose.SEED))
         asked = Asked(subject, settings, seed, batch.num_requests)
         many = replicate(batch, self.copies, stream)
@@ -238,4 +259,4 @@ class MetamorphicExperiment:
         try:
             return self.holds(asked, many)
         except SamplerFault as fault:
-            return [str(fault)]
+            return [Problem(text=str(fault))]

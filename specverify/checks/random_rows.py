@@ -21,14 +21,31 @@ DISTANCES = (0.5, 0.05, 2.0)
 TEMPERATURES = (1.0, 0.75, 1.5)
 
 
+LONG = 24
+"""Drafts of the longest proposals; engines cut theirs at 8 or 16."""
+
+
+def long_proposals(capabilities: Capabilities) -> SearchStrategy[Batch]:
+    """Up to :data:`LONG` drafts, so near to p that most of them are accepted."""
+    return random_rows(capabilities, (2, 16), most=LONG, requests=3, distances=(0.05, 0.2))
+
+
 def random_rows(
-    capabilities: Capabilities, vocab: tuple[int, int] = (2, 64)
+    capabilities: Capabilities,
+    vocab: tuple[int, int] = (2, 64),
+    *,
+    most: int = 3,
+    requests: int = 6,
+    distances: tuple[float, ...] = DISTANCES,
 ) -> SearchStrategy[Batch]:
     """Batches of Gaussian logits, with dense q near p or one-hot drafts, and no filters.
 
     Args:
         capabilities: of the subject.
         vocab: smallest and largest V.
+        most: drafts of a request.
+        requests: of a batch.
+        distances: between the logits of q and of p, as of :func:`random_batch`.
     """
     from hypothesis import strategies as st
 
@@ -37,10 +54,10 @@ def random_rows(
     dtypes = [name for name in ("float32", "bfloat16", "float16") if name in capabilities.dtypes]
     return st.builds(
         random_batch,
-        counts=st.lists(st.integers(least, 3), min_size=1, max_size=6),
+        counts=st.lists(st.integers(least, most), min_size=1, max_size=requests),
         vocab=st.integers(*vocab),
         dense=st.sampled_from(dense),
-        distance=st.sampled_from(DISTANCES),
+        distance=st.sampled_from(distances),
         dtype=st.sampled_from(dtypes).map(lambda name: getattr(torch, name)),
         entropy=st.integers(0, 2**32 - 1),
     )

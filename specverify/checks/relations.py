@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import torch
 
-from specverify.checks.metamorphic import Asked
+from specverify.checks.diagnosis import Problem
+from specverify.checks.metamorphic import Asked, parting
 from specverify.checks.rebatch import changed_requests, join, pad_vocabulary, select, stranger
 from specverify.contract import Batch
 from specverify.faults import SamplerFault
@@ -17,88 +18,92 @@ SIZES = (1, 2, 8, 32)
 SCALE = 1 + 1e-6
 """What a q that sums to 1 may be off by after an engine's own normalisation."""
 CONSTANT = 8.0
+FLIPS = (0x5DEECE66D, 0x15A << 40)
+"""Bits of a seed; both halves of it count."""
 
 
-def permuted(asked: Asked, batch: Batch) -> list[str]:
+def permuted(asked: Asked, batch: Batch) -> list[Problem]:
     """The order of the requests does not matter."""
     order = torch.randperm(batch.num_requests, generator=asked.generator).tolist()
     pairs = [(old, new) for new, old in enumerate(order)]
     return asked.same(batch, select(batch, order), pairs)
 
 
-def split(asked: Asked, batch: Batch) -> list[str]:
+def split(asked: Asked, batch: Batch) -> list[Problem]:
     """A batch in two calls emits what it emits in one; and so do two copies of each request."""
     parts = [list(range(start, batch.num_requests, 2)) for start in (0, 1)]
     parts.append([b for b in range(batch.num_requests) for _ in (0, 1)])
-    found: list[str] = []
+    found: list[Problem] = []
     for part in filter(None, parts):
         found += asked.same(batch, select(batch, part), [(old, i) for i, old in enumerate(part)])
     return found
 
 
-def other_sizes(asked: Asked, batch: Batch) -> list[str]:
+def other_sizes(asked: Asked, batch: Batch) -> list[Problem]:
     """The first requests of a batch of 32 emit the same in a batch of 1, 2 and 8."""
     tiles = [b % batch.num_requests for b in range(SIZES[-1])]
     large = select(batch, tiles)
-    found: list[str] = []
+    found: list[Problem] = []
     for size in SIZES[:-1]:
         pairs = [(b, b) for b in range(size)]
-        found += [f"batch of {size}: {text}" for text in asked.same(
+        found += [one.under(f"batch of {size}") for one in asked.same(
             large, select(large, range(size)), pairs)]  # fmt: skip
     return found
 
 
-def beside_greedy(asked: Asked, batch: Batch) -> list[str]:
+def beside_greedy(asked: Asked, batch: Batch) -> list[Problem]:
     """A greedy request in the batch changes nobody else."""
     return _beside(asked, batch, stranger(batch, drafts=2, temperature=0.0))
 
 
-def beside_idle(asked: Asked, batch: Batch) -> list[str]:
+def beside_idle(asked: Asked, batch: Batch) -> list[Problem]:
     """A request without drafts changes nobody else."""
     return _beside(asked, batch, stranger(batch, drafts=0))
 
 
-def beside_excluded(asked: Asked, batch: Batch) -> list[str]:
+def beside_excluded(asked: Asked, batch: Batch) -> list[Problem]:
     """A request that is filtered and has no drafts changes nobody else."""
     return _beside(asked, batch, stranger(batch, drafts=0, top_k=1, top_p=0.5))
 
 
-def beside_longer(asked: Asked, batch: Batch) -> list[str]:
+def beside_longer(asked: Asked, batch: Batch) -> list[Problem]:
     """A request with more drafts than all the others changes nobody else."""
     return _beside(asked, batch, stranger(batch, drafts=batch.max_drafts + 2))
 
 
-def beside_nan(asked: Asked, batch: Batch) -> list[str]:
+def beside_nan(asked: Asked, batch: Batch) -> list[Problem]:
     """A request whose logits are NaN changes nobody else, and emits tokens; or all is refused."""
-    found: list[str] = []
+    found: list[Problem] = []
     for entries in (slice(0, 1), slice(None)):
         broken = stranger(batch, drafts=min(1, batch.max_drafts))
         broken.target_logits[:, entries] = torch.nan
         joined, pairs = _among(batch, broken)
         try:
             if asked.repeats:
-                found += [f"beside NaN logits: {text}" for text in asked.same(batch, joined, pairs)]
+                found += [
+                    one.under("beside NaN logits") for one in asked.same(batch, joined, pairs)
+                ]
             else:
                 asked.emit(joined)
         except SamplerFault as fault:
             if fault.__cause__ is None:  # else it refuses the batch, as a sampler may
-                found.append(f"beside NaN logits: {fault}")
+                found.append(Problem(text=f"beside NaN logits: {fault}"))
     return found
 
 
-def padded(asked: Asked, batch: Batch) -> list[str]:
+def padded(asked: Asked, batch: Batch) -> list[Problem]:
     """Tokens of logit -inf behind the vocabulary change nothing."""
-    found: list[str] = []
+    found: list[Problem] = []
     for columns in (1, 13):
         found += asked.same(batch, pad_vocabulary(batch, columns), rounding=True)
     return found
 
 
-def other_memory(asked: Asked, batch: Batch) -> list[str]:
+def other_memory(asked: Asked, batch: Batch) -> list[Problem]:
     """Where logits and q lie in memory does not matter."""
     from specverify.layouts import VIEWS, as_view
 
-    found: list[str] = []
+    found: list[Problem] = []
     for view in VIEWS[1:]:
         probs = batch.draft_probs
         moved = batch.replace(
@@ -106,18 +111,18 @@ def other_memory(asked: Asked, batch: Batch) -> list[str]:
             draft_probs=None if probs is None else as_view(probs, view),
             check_values=False,
         )
-        found += [f"{view}: {text}" for text in asked.same(batch, moved, rounding=True)]
+        found += [one.under(view) for one in asked.same(batch, moved, rounding=True)]
     return found
 
 
-def scaled_draft_law(asked: Asked, batch: Batch) -> list[str]:
+def scaled_draft_law(asked: Asked, batch: Batch) -> list[Problem]:
     """A q that is 1e-6 too large, 1 itself included, is verified as q."""
     assert batch.draft_probs is not None
     larger = batch.replace(draft_probs=batch.draft_probs * SCALE, check_values=False)
     return asked.same(batch, larger, rounding=True, extra=SCALE - 1)
 
 
-def added_constant(asked: Asked, batch: Batch) -> list[str]:
+def added_constant(asked: Asked, batch: Batch) -> list[Problem]:
     """A constant added to every logit of a row changes nothing, where the sum is exact."""
     logits = batch.target_logits
     shifted = logits + CONSTANT
@@ -127,7 +132,7 @@ def added_constant(asked: Asked, batch: Batch) -> list[str]:
     return asked.same(batch, other, rounding=True)
 
 
-def asked_again(asked: Asked, batch: Batch) -> list[str]:
+def asked_again(asked: Asked, batch: Batch) -> list[Problem]:
     """The same call twice, with another in between, emits the same twice."""
     before = asked.emit(batch)
     last_first = list(range(batch.num_requests))[::-1]
@@ -135,25 +140,37 @@ def asked_again(asked: Asked, batch: Batch) -> list[str]:
     after = asked.emit(batch)
     changed = changed_requests(before, after, [(b, b) for b in range(batch.num_requests)])
     return [
-        f"request {b % asked.requests}: the same call emitted something else" for b, _ in changed
+        Problem(
+            text=f"request {b % asked.requests}: the same call emitted something else",
+            request=b % asked.requests,
+            position=parting(before, b, after, b),
+        )
+        for b, _ in changed
     ]
 
 
-def seed_matters(asked: Asked, batch: Batch) -> list[str]:
-    """Another seed for every second request changes some of these, and none of the others."""
-    bits = batch.seeds.view(torch.int64).clone()
-    bits[1::2] ^= 0x5DEECE66D
-    return _moves_every_second(asked, batch, batch.replace(seeds=bits.view(torch.uint64)), "seed")
+def seed_matters(asked: Asked, batch: Batch) -> list[Problem]:
+    """Another seed for every second request changes some of these, and none of the others.
+
+    Every second request is flipped in its low bits, then in its high ones: a seed has 64 bits.
+    """
+    found: list[Problem] = []
+    for flip in FLIPS:
+        bits = batch.seeds.view(torch.int64).clone()
+        bits[1::2] ^= flip
+        other = batch.replace(seeds=bits.view(torch.uint64))
+        found += _moves_every_second(asked, batch, other, f"seed (bits {flip:#x})")
+    return found
 
 
-def position_matters(asked: Asked, batch: Batch) -> list[str]:
+def position_matters(asked: Asked, batch: Batch) -> list[Problem]:
     """Another position for every second request changes some of these, and none of the others."""
     later = batch.positions.clone()
     later[1::2] += 64
     return _moves_every_second(asked, batch, batch.replace(positions=later), "position")
 
 
-def unwritten_memory(asked: Asked, batch: Batch) -> list[str]:
+def unwritten_memory(asked: Asked, batch: Batch) -> list[Problem]:
     """With uninitialised memory full of NaN, the emission is the same."""
     if asked.repeats:
         return asked.same(batch, batch, rounding=True, poisoned=True)
@@ -170,15 +187,19 @@ def _among(batch: Batch, one: Batch) -> tuple[Batch, list[tuple[int, int]]]:
     return select(join(batch, one), order), pairs
 
 
-def _beside(asked: Asked, batch: Batch, one: Batch) -> list[str]:
+def _beside(asked: Asked, batch: Batch, one: Batch) -> list[Problem]:
     return asked.same(batch, *_among(batch, one))
 
 
-def _moves_every_second(asked: Asked, batch: Batch, other: Batch, what: str) -> list[str]:
+def _moves_every_second(asked: Asked, batch: Batch, other: Batch, what: str) -> list[Problem]:
     before, after = asked.emit(batch), asked.emit(other)
     pairs = [(b, b) for b in range(batch.num_requests)]
     changed = {b for b, _ in changed_requests(before, after, pairs)}
     if not changed & set(range(1, batch.num_requests, 2)):
-        return [f"another {what} for half of {batch.num_requests} requests changed none of them"]
+        said = f"another {what} for half of {batch.num_requests} requests changed none of them"
+        return [Problem(text=said)]
     strangers = sorted(changed & set(range(0, batch.num_requests, 2)))
-    return [f"request {b}: changed with the {what} of its neighbours" for b in strangers[:1]]
+    return [
+        Problem(text=f"request {b}: changed with the {what} of its neighbours", request=b)
+        for b in strangers[:1]
+    ]

@@ -15,6 +15,7 @@ import numpy as np
 
 from specverify.cases import FloatArray
 from specverify.checks._rounds import BINS, RoundCase, RoundOutcomes
+from specverify.checks.diagnosis import Branch
 from specverify.checks.law_tables import independence_tables, law_tables
 from specverify.checks.tables import JOINT_CELLS, Table
 from specverify.checks.verdict import Family
@@ -76,6 +77,7 @@ def _uniform(number: int, step: int, j: int) -> Table:
         axes=("eighth",),
         request=number,
         position=j,
+        branch=Branch.DRAFTED,
     )
 
 
@@ -89,6 +91,7 @@ def _beside_context(number: int, step: int, j: int, vocab: int) -> Table | None:
         functools.partial(_draft_bins, number=number, step=step, j=j),
         number,
         rows=vocab,
+        branch=Branch.DRAFTED,
     )
 
 
@@ -145,6 +148,7 @@ def reported_tables(plan: RoundCase) -> list[Table]:
             axes=(*["after"] * j, "draft"),
             request=number,
             position=j,
+            branch=Branch.DRAFTED,
         )
         for number, drafts in enumerate(plan.drafts)
         for j in range(drafts)
@@ -159,7 +163,14 @@ def _unsettled() -> FloatArray:
 Cells = Callable[[RoundOutcomes], IntArray]
 
 
-def _pairs(name: str, left: Cells, right: Cells, number: int, rows: int = BINS) -> Table:
+def _pairs(
+    name: str,
+    left: Cells,
+    right: Cells,
+    number: int,
+    rows: int = BINS,
+    branch: Branch | None = None,
+) -> Table:
     """An independence table; the laws only say how its margins are pooled."""
     return Table(
         name=name,
@@ -169,6 +180,7 @@ def _pairs(name: str, left: Cells, right: Cells, number: int, rows: int = BINS) 
         law=lambda: np.full(rows * BINS, 1 / (rows * BINS)),
         axes=("eighth" if rows == BINS else "value", "eighth"),
         request=number,
+        branch=branch,
     )
 
 

@@ -8,9 +8,10 @@ from collections.abc import Callable, Sequence
 
 from specverify import evidence
 from specverify.cases import Case
-from specverify.checks.account import Shard, group_of, with_account
+from specverify.checks.account import Shard, first_trial_of, with_accounts
 from specverify.checks.experiment import Plan, Progress, Settings
 from specverify.checks.judge import Question, judge_early, judge_table
+from specverify.checks.small_cases import SmallCase, bounds_of
 from specverify.checks.tables import Table, tables_of
 from specverify.checks.verdict import Family, Status, Verdict, exact_verdict
 from specverify.checks.watch import LOOKING_SHARE, TableWatch, schedule
@@ -35,6 +36,15 @@ class StatisticalExperiment:
     case: str
     make: Callable[[], Case]
     families: tuple[Family, ...] = (Family.LAW, Family.INDEPENDENCE)
+
+    @property
+    def what(self) -> str:
+        """Its kind, for the search of the smallest case that fails like it."""
+        return "step"
+
+    def bounds(self, request: int | None) -> SmallCase:
+        """The largest small case that is worth a try when it fails (at a request)."""
+        return bounds_of(self.make(), request)
 
     def plan(self, capabilities: Capabilities) -> Plan:
         """Count the tests, or say why this subject cannot be asked."""
@@ -70,8 +80,10 @@ class StatisticalExperiment:
         tables = self.tables(case, capabilities)
         requested = self.requested_tv(settings, capabilities)
         planned, trials = budget(settings, requested)
-        shard = self._shard(subject, case, settings, trials)
-        first = shard.reservation.first_trial if shard else settings.first_trial or 0
+        shard = Shard.of_run(
+            subject, self.suite, case.name, settings, trials, step_of(subject, case)
+        )
+        first = first_trial_of(shard, settings)
         try:
             watches, done = watch_trials(
                 subject, case, tables, settings, trials, progress, first_trial=first
@@ -93,29 +105,13 @@ class StatisticalExperiment:
             else judge_early(watch, question)
             for watch in watches
         ]
-        if shard is not None:
-            verdicts = [
-                with_account(verdict, watch, totals, settings)
-                for verdict, watch, totals in zip(
-                    verdicts, watches, shard.settle(watches, done), strict=True
-                )
-            ]
+        verdicts = with_accounts(verdicts, watches, shard, done, settings)
         seconds = (time.perf_counter() - started) / len(tables)
         return void_if_dependent(
             [
                 dataclasses.replace(verdict, seconds=seconds, first_trial=first)
                 for verdict in verdicts
             ]
-        )
-
-    def _shard(self, subject: Subject, case: Case, settings: Settings, trials: int) -> Shard | None:
-        if settings.ledger is None:
-            return None
-        # The name that the trials are drawn by: of recorded rows it holds their digest.
-        name = case.name.removeprefix(f"{self.suite}/")
-        group = group_of(subject, self.suite, name, settings.device)
-        return Shard.take(
-            settings.ledger, group, settings.root_seed, trials, step_of(subject, case)
         )
 
 

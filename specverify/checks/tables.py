@@ -15,6 +15,7 @@ from collections.abc import Callable
 import numpy as np
 
 from specverify.cases import Case, FloatArray
+from specverify.checks.diagnosis import Branch
 from specverify.checks.verdict import Family
 from specverify.contract import AcceptanceRule, Capabilities
 from specverify.evidence import Allowance, Suspect, allowance
@@ -43,6 +44,7 @@ class Table:
         suspects: the directed bets, from the law.
         allowed: what the subject's arithmetic alone may do to each cell.
         request, position: where it looks.
+        branch: the part of a verification step that it looks at; ``None`` for text.
     """
 
     name: str
@@ -57,6 +59,7 @@ class Table:
     allowed: Allowance = EXACT
     request: int | None = None
     position: int | None = None
+    branch: Branch | None = None
 
     @property
     def cells(self) -> int:

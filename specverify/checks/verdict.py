@@ -7,6 +7,8 @@ import enum
 import time
 from typing import Protocol
 
+from specverify.checks.diagnosis import Branch, Cell, Shrunk
+
 ACCOUNT_STATISTIC = "e-process of all runs in the ledger (log e)"
 """Statistic of a check that failed by what several runs found together, and by no run alone."""
 
@@ -36,15 +38,6 @@ class Family(enum.StrEnum):
     LAW = "law"
     COUPLING = "coupling"
     INDEPENDENCE = "independence"
-
-
-@dataclasses.dataclass(frozen=True)
-class Cell:
-    """One cell of a table, for the list of worst cells of a verdict."""
-
-    label: str
-    observed: int
-    expected: float
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -87,6 +80,10 @@ class Verdict:
         tv_certified: upper bound on the true total variation that holds with ``confidence``.
         confidence: of ``tv_certified``.
         request, position: where in the batch, if the check looks at one place.
+        branch: the part of a verification step that the fault lies in, where that is known.
+        cause: what would explain the failure, where a directed bet does.
+        shrunk: the smallest layout that was found to fail still.
+        snippet: lines of Python that show the failure without the suites.
         worst: the cells that deviate most.
         looks: each look at the data, in order of trials; empty for a check that looks once.
         log_e: natural logarithm of this run's e-value, where the check has one.
@@ -120,6 +117,10 @@ class Verdict:
     confidence: float | None = None
     request: int | None = None
     position: int | None = None
+    branch: Branch | None = None
+    cause: str | None = None
+    shrunk: Shrunk | None = None
+    snippet: str | None = None
     worst: tuple[Cell, ...] = ()
     looks: tuple[Look, ...] = ()
     log_e: float | None = None
@@ -182,3 +183,16 @@ def overall(statuses: list[Status]) -> Status:
         if status in statuses:
             return status
     return Status.NOT_SUPPORTED
+
+
+__all__ = [
+    "ACCOUNT_STATISTIC",
+    "Asked",
+    "Cell",
+    "Family",
+    "Look",
+    "Status",
+    "Verdict",
+    "exact_verdict",
+    "overall",
+]
