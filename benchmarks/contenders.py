@@ -36,8 +36,10 @@ def ours(inputs: Inputs, *, logits: bool = False, plan: object = None) -> Call:
     return call
 
 
-def vllm(inputs: Inputs) -> Call:
-    """VLLM's V2 ``rejection_sample``: target logits that carry the temperature, draft logits."""
+def vllm_verifier(
+    inputs: Inputs,
+) -> Callable[[torch.Tensor], tuple[torch.Tensor, torch.Tensor]]:
+    """VLLM's V2 ``rejection_sample`` as a function of target logits that carry the temperature."""
     module = peers.load("vllm", "vllm.v1.worker.gpu.spec_decode.rejection_sampler_utils")
     b, k, device = inputs.case.requests, inputs.case.drafts, inputs.target.device
     sampled = torch.zeros(b, k + 1, dtype=torch.int64, device=device)
@@ -46,12 +48,18 @@ def vllm(inputs: Inputs) -> Call:
     local = torch.arange(k + 1, dtype=torch.int32, device=device).repeat(b)
     q = inputs.draft_logits
     arguments = (
-        inputs.target, None if q is None else q.view(b, k, -1), sampled.view(-1),
+        None if q is None else q.view(b, k, -1), sampled.view(-1),
         (inputs.cu + torch.arange(b + 1, device=device)).int(),
         (inputs.positions[:, None] + torch.arange(k + 1, device=device)).view(-1), index,
         index.repeat_interleave(k + 1), local, inputs.temperature, inputs.seeds, k,
     )  # fmt: skip
-    return lambda: module.rejection_sample(*arguments)
+    return lambda target: module.rejection_sample(target, *arguments)
+
+
+def vllm(inputs: Inputs) -> Call:
+    """VLLM's V2 ``rejection_sample``; draft logits."""
+    verify = vllm_verifier(inputs)
+    return lambda: verify(inputs.target)
 
 
 def sglang(inputs: Inputs) -> Call:

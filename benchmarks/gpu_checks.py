@@ -1,6 +1,7 @@
 """Checks of the kernels that need a GPU; prints one line each and ends with exit code 1 on a fault.
 
 python benchmarks/gpu_checks.py [differential] [streams] [isolation] [large] [soak] [graph] ...
+compute-sanitizer --tool racecheck python benchmarks/gpu_checks.py sanitize
 """
 
 from __future__ import annotations
@@ -18,19 +19,21 @@ import torch
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
 
+from gpu_soak import filters, memory, sanitize, soak, suites
+from inputs import Case, build
 from kernel_batches import random_batch
 from kernel_budget import disagreements
+from small_checks import block, small
 from specverify.kernels import (
     Plan,
     Proposal,
     Workspace,
-    filter_logits,
+    TritonChain,
     triton_chain,
     verify_chain,
 )
-from timing import graph_us
 
-from specverify.contract import Emission
+from specverify.contract import Batch, Emission
 from specverify.reference import reference
 
 VOCABS = (2, 3, 31, 257, 1025, 4099, 32000, 128256, 151936)
@@ -112,18 +115,20 @@ def isolation() -> tuple[bool, str]:
 
 
 def plans() -> tuple[bool, str]:
-    """Every way to cut the rows gives the same tokens within the budget; poisoned scratch too."""
+    """Every way to cut the rows gives the same tokens within the budget; scratch left as it was."""
     generator = torch.Generator(device="cuda").manual_seed(14)
     unlawful = 0
     for plan in (
-        Plan(64, 1, 1, 1, 1), Plan(256, 2, 3, 2, 4, clean=False), Plan(1024, 8, 1, 1, 8),
-        Plan(2048, 4, 2, 3, 4, clean=False), Plan(1024, 4, 16, 3, 4, True, 96),
-        Plan(1024, 2, 2, 3, 4, False, 96, wait=64), Plan(1024, 2, 1, 2, 4, False, grow=(2, 4)),
+        Plan(64, 1, 1, 1, 1), Plan(256, 2, 4, 2), Plan(1024, 2, 1, 1, 1, lanes=2),
+        Plan(1024, 2, 4, 3, 2, 96, later=4), Plan(2048, 4, 2, 3, 4, later=8),
+        Plan(1024, 4, 8, 3, 4, 96, later=8, wait=64, rounds=True),
+        Plan(1024, 2, 1, 2, 4, later=4, rounds=True),
     ):  # fmt: skip
         for dense in (True, False):
             batch = random_batch(generator, 9000, 64, 5, torch.bfloat16, dense=dense, coins=True)
             workspace = Workspace("cuda")
-            workspace.pairs(1 << 22).fill_(float("nan"))
+            for poison in workspace.scratch(1 << 18, 1 << 12, zero=False):
+                poison.fill_(-1)
             out = verify_chain(
                 batch.target_logits, batch.draft_token_ids, batch.cu_drafts, batch.temperature,
                 batch.seeds, batch.positions, max_drafts=batch.max_drafts,
@@ -132,8 +137,53 @@ def plans() -> tuple[bool, str]:
             )  # fmt: skip
             found = disagreements(batch, Emission(*out), reference(batch))
             unlawful += sum(not one.lawful for one in found)
-            unlawful += int(workspace.counters(1).count_nonzero())
-    return unlawful == 0, f"{unlawful} beyond the budget or counters left"
+            unlawful += int(not workspace.clean)
+    return unlawful == 0, f"{unlawful} beyond the budget or scratch left"
+
+
+def chosen() -> tuple[bool, str]:
+    """Every plan that the grid of samplers.py uses, on a batch larger than the GPU takes at once.
+
+    Own coins: lengths as the reference's, all tokens for one-hot drafts, the same tokens in every
+    repetition, and the scratch left as it was.
+    """
+    from tune import chosen as jobs
+
+    generator = torch.Generator(device="cuda").manual_seed(21)
+    differ = moved = dirty = 0
+    found = {(plan, kind) for plan, kind, _logits, _vocab in jobs()}
+    for kind in ("one-hot", "dense"):
+        inputs = build(Case(48, 7, 128256, kind, 0.7), generator)
+        fields = (inputs.target, inputs.drafts, inputs.cu, inputs.temperature, inputs.seeds,
+                  inputs.positions)  # fmt: skip
+        zeros = torch.zeros_like(inputs.seeds)
+        batch = Batch(
+            target_logits=inputs.target, draft_token_ids=inputs.drafts,
+            draft_probs=inputs.draft_probs, cu_drafts=inputs.cu, temperature=inputs.temperature,
+            top_k=zeros, top_p=torch.ones_like(inputs.temperature),
+            min_p=torch.zeros_like(inputs.temperature), seeds=inputs.seeds.view(torch.uint64),
+            positions=inputs.positions, check_values=False,
+        )  # fmt: skip
+        theirs = reference(batch)
+        for plan in (plan for plan, form in found if form == kind):
+            workspace = Workspace("cuda")
+            outs = [
+                verify_chain(
+                    *fields, max_drafts=7, proposal=Proposal(probs=inputs.draft_probs), plan=plan,
+                    workspace=workspace,
+                )
+                for _ in range(10)
+            ]  # fmt: skip
+            same = outs[0][1] == theirs.num_emitted
+            if kind == "one-hot":
+                same &= (outs[0][0] == theirs.token_ids).all(1)
+            differ += int((~same).sum())
+            moved += sum(not torch.equal(outs[0][0], out[0]) for out in outs)
+            dirty += not workspace.clean
+    return differ <= 2 and moved == dirty == 0, (
+        f"{len(found)} plans, {48 * len(found)} requests, {differ} differ; {moved} repetitions "
+        f"changed, {dirty} scratches left dirty"
+    )
 
 
 def wide() -> tuple[bool, str]:
@@ -272,62 +322,6 @@ def graph() -> tuple[bool, str]:
     return same, "replay equals an eager call"
 
 
-def soak() -> tuple[bool, str]:
-    """Many calls of changing shapes: no growth of memory."""
-    generator = torch.Generator(device="cuda").manual_seed(17)
-    calls = 100_000
-    pool = [
-        random_batch(
-            generator, (257, 1025, 32000)[index % 3], 1 + 7 * (index % 9), index % 7,
-            torch.bfloat16, dense=index % 2 == 0, coins=False,
-        )
-        for index in range(60)
-    ]  # fmt: skip
-    widths = [batch.max_drafts for batch in pool]
-    workspace = Workspace("cuda")
-    base, start = 0, time.time()
-    for index in range(calls):
-        batch = pool[index % 60]
-        verify_chain(
-            batch.target_logits, batch.draft_token_ids, batch.cu_drafts, batch.temperature,
-            batch.seeds, batch.positions, max_drafts=widths[index % 60],
-            proposal=Proposal(probs=batch.draft_probs), workspace=workspace,
-        )  # fmt: skip
-        if index == 1000:
-            torch.cuda.synchronize()
-            base = torch.cuda.memory_reserved()
-    torch.cuda.synchronize()
-    grown = torch.cuda.memory_reserved() - base
-    return grown == 0, f"{calls} calls in {time.time() - start:.0f} s, {grown} bytes more reserved"
-
-
-def filters() -> tuple[bool, str]:
-    """Filtered targets token for token under injected coins, and what filtering costs."""
-    generator = torch.Generator(device="cuda").manual_seed(18)
-    differ = unlawful = 0
-    for vocab in (257, 32000, 128256):
-        for dense in (True, False):
-            batch = random_batch(generator, vocab, 48, 4, torch.bfloat16, dense=dense, coins=True)
-            pick = torch.randint(4, (48,), device="cuda", generator=generator)
-            batch = batch.replace(
-                check_values=False,
-                top_k=torch.tensor([0, 50, 0, 20], device="cuda")[pick],
-                top_p=torch.tensor([1.0, 1.0, 0.9, 0.8], device="cuda")[pick],
-                min_p=torch.tensor([0.0, 0.0, 0.0, 0.02], device="cuda")[pick],
-            )
-            found = disagreements(batch, triton_chain(batch), reference(batch))
-            differ += len(found)
-            unlawful += sum(not one.lawful for one in found)
-    fields = (batch.cu_drafts, batch.temperature, batch.top_k, batch.top_p, batch.min_p)
-    us = graph_us([lambda: filter_logits(batch.target_logits, *fields, max_drafts=4)])
-    rows = batch.target_logits.shape[0]
-    # bf16 ties at the boundary of top-p are counted by a division in fp32: a few may differ.
-    return differ <= 3, (
-        f"{differ} of 288 requests differ, {unlawful} beyond the budget of an unfiltered row; "
-        f"filtering {rows} rows of {vocab}: {us:.0f} us"
-    )
-
-
 CHECKS: dict[str, Callable[[], tuple[bool, str]]] = {
     check.__name__: check
     for check in (
@@ -335,21 +329,30 @@ CHECKS: dict[str, Callable[[], tuple[bool, str]]] = {
         streams,
         isolation,
         plans,
+        chosen,
         wide,
         law,
         wide_law,
         large,
         graph,
         filters,
+        small,
+        block,
+        memory,
         soak,
+        sanitize,
+        suites,
     )
 }
+
+ONLY_NAMED = ("sanitize", "suites")
+"""Checks that run only if they are named: one is for compute-sanitizer, one takes minutes."""
 
 
 def main() -> None:
     """Run the checks that are named, or all."""
     failed = 0
-    for name in sys.argv[1:] or CHECKS:
+    for name in sys.argv[1:] or [name for name in CHECKS if name not in ONLY_NAMED]:
         start = time.time()
         good, text = CHECKS[name]()
         failed += not good

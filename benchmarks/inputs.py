@@ -19,7 +19,11 @@ KINDS = ("dense", "one-hot", "greedy")
 
 @dataclasses.dataclass(frozen=True)
 class Case:
-    """One line of the table: B requests of K drafts over V tokens, in bf16."""
+    """One line of the table: B requests of K drafts over V tokens, in bf16.
+
+    ``fixed``: the drafter is the one that would have the acceptance at temperature 1, and its
+    greedy drafts are its own argmax, so that what is accepted follows from the temperature.
+    """
 
     requests: int
     drafts: int
@@ -27,6 +31,7 @@ class Case:
     kind: str
     acceptance: float
     temperature: float = 1.0
+    fixed: bool = False
 
     @property
     def rows(self) -> int:
@@ -70,7 +75,8 @@ def build(case: Case, generator: torch.Generator, *, probs: bool = True) -> Inpu
     rows = torch.arange(case.rows, device=device).view(b, k + 1)[:, :k].reshape(-1)
     deviation = -2 * NormalDist().inv_cdf(case.acceptance / 2)
     q_logits = probabilities = None
-    if case.kind == "greedy":
+    unit = 1.0 if case.fixed else case.temperature
+    if case.kind == "greedy" and not case.fixed:
         hit = torch.rand(b * k, device=device, generator=generator) < case.acceptance
         drafts = torch.where(hit, target[rows].float().argmax(1), 0)
     elif case.kind == "one-hot":
@@ -83,7 +89,10 @@ def build(case: Case, generator: torch.Generator, *, probs: bool = True) -> Inpu
         draw, q_rows = [], []
         for part in rows.split(256):  # a part at a time: no large fp32 scratch
             noise = torch.randn(len(part), v, device=device, generator=generator)
-            logits = (target[part].float() + deviation * case.temperature * noise).bfloat16()
+            logits = (target[part].float() + deviation * unit * noise).bfloat16()
+            if case.kind == "greedy":
+                draw.append(logits.argmax(1))
+                continue
             q = torch.softmax(logits.float() / case.temperature, 1)
             draw.append(torch.multinomial(q, 1, generator=generator).squeeze(1))
             q_rows.append(logits)

@@ -8,10 +8,13 @@ from the rest of their engine.
 
 from __future__ import annotations
 
+import contextlib
 import importlib
+import inspect
 import sys
 import types
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -87,9 +90,62 @@ def _vllm_stand_ins() -> None:
     import triton.language as tl
     from triton.language.extra import libdevice
 
-    utils: Any = types.ModuleType("vllm.triton_utils")
-    utils.tl, utils.triton, utils.tldevice, utils.HAS_TRITON = tl, triton, libdevice, True
-    sys.modules.setdefault("vllm.triton_utils", utils)
+    _stand_in("vllm.triton_utils", tl=tl, triton=triton, tldevice=libdevice, HAS_TRITON=True)
+    # What the filter kernels import: nothing of it does anything but launch them.
+    warmup = "vllm.model_executor.warmup.jit_warmup"
+    _stand_in(warmup, WarmupChoices=None, WarmupIntRange=None, _when=None)
+    _stand_in(
+        f"{warmup}_triton_helper", DispatchSpec=None, TritonWarmupTensor=None,
+        triton_kernel_dispatcher_with_warmup=_dispatcher,
+    )  # fmt: skip
+    _stand_in("vllm.platforms", current_platform=types.SimpleNamespace(is_cuda_alike=lambda: True))
+    _stand_in("vllm.utils.gpu_sync_debug", gpu_sync_allowed=contextlib.nullcontext)
+    _stand_in("vllm.utils.math_utils", next_power_of_2=triton.next_power_of_2)
+    _stand_in("vllm.utils.platform_utils", num_compute_units=_multiprocessors)
+
+
+def _stand_in(name: str, **attributes: Any) -> None:
+    """A module, and empty packages above it, unless they are there."""
+    parts = name.split(".")
+    for end in range(1, len(parts)):
+        package = types.ModuleType(".".join(parts[:end]))
+        package.__path__ = []
+        sys.modules.setdefault(package.__name__, package)
+    module = types.ModuleType(name)
+    vars(module).update(attributes)
+    sys.modules.setdefault(name, module)
+
+
+def _multiprocessors(index: int | None = None) -> int:
+    import torch
+
+    return torch.cuda.get_device_properties(index or 0).multi_processor_count
+
+
+def _dispatcher(
+    *,
+    kernel: Any,
+    warmup_inputs: object,  # noqa: ARG001
+) -> Callable[[Callable[..., Any]], Any]:
+    """Launch a kernel with its dispatcher's grid, and its arguments by their names in capitals."""
+
+    def decorate(choose: Callable[..., Any]) -> Callable[..., None]:
+        names = list(inspect.signature(choose).parameters)
+
+        def launch(*values: Any) -> None:
+            grid, options = choose(*values)
+            arguments = {
+                name.upper(): value for name, value in zip(names, values, strict=True)
+                if name.upper() in kernel.arg_names
+            }  # fmt: skip
+            arguments |= options
+            if "LOGITS_STRIDE_0" in kernel.arg_names:
+                arguments["LOGITS_STRIDE_0"] = arguments["LOGITS"].stride(0)
+            kernel[grid](**arguments)
+
+        return launch
+
+    return decorate
 
 
 if __name__ == "__main__":

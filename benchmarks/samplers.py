@@ -3,6 +3,8 @@
     python benchmarks/samplers.py            # the whole grid
     python benchmarks/samplers.py --quick    # a few lines; says what it cannot time without a GPU
     python benchmarks/samplers.py --against vllm --grid all --json out.json
+    python benchmarks/samplers.py --table filters       # what top-k, top-p and min-p cost
+    python benchmarks/samplers.py --table temperature   # tokens a second over temperatures
 
 Every line has two floors at the measured read bandwidth: every row of target logits read once (and
 every row of draft logits for subjects that take logits), and only the rows up to the first
@@ -16,6 +18,7 @@ import dataclasses
 import itertools
 import json
 import math
+import random
 import sys
 import time
 from collections.abc import Iterable, Iterator
@@ -26,6 +29,7 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
+import filter_tables
 from contenders import available
 from inputs import KINDS, Case, Inputs, build
 from timing import eager_us, graph_us, read_bandwidth
@@ -135,29 +139,54 @@ def main() -> None:
     parser.add_argument("--eager", action="store_true", help="eager calls too")
     parser.add_argument("--seconds", type=float, default=math.inf, help="stop after as many")
     parser.add_argument("--json", type=Path, help="write every number here")
+    parser.add_argument("--table", choices=("grid", "filters", "temperature"), default="grid")
     options = parser.parse_args()
     if not torch.cuda.is_available():
-        print("no CUDA device: nothing was timed. The cases would be:")
-        for case in grid("quick" if options.quick else options.grid):
-            print(f"  {case}")
+        could_not(options)
         return
     bandwidth = read_bandwidth()
     print(f"{torch.cuda.get_device_name()}, read bandwidth {bandwidth / 1e12:.2f} TB/s")
+    if options.table != "grid":
+        write(options.json, bandwidth, TABLES[options.table](options.quick))
+        return
     only = ["ours", "ours, draft logits", *options.against] if options.against else []
     lines, start = [], time.monotonic()
-    for case in grid("quick" if options.quick else options.grid):
+    # In a fixed random order, so that a run that is cut short is a sample of the whole grid.
+    cases = list(grid("quick" if options.quick else options.grid))
+    for case in random.Random(0).sample(cases, len(cases)):
         if time.monotonic() - start > options.seconds:
             print(f"stopped after {options.seconds:.0f} s, before {case}")
             break
         lines.append(measure(case, bandwidth, only, options.eager))
         torch.cuda.empty_cache()
+    lines.sort(key=lambda line: cases.index(line.case))
     show(lines)
-    if options.json:
+    write(options.json, bandwidth, lines)
+
+
+TABLES = {"filters": filter_tables.show_filters, "temperature": filter_tables.show_temperatures}
+
+
+def could_not(options: argparse.Namespace) -> None:
+    """Say what would have been timed."""
+    cases = {
+        "grid": lambda quick: grid("quick" if quick else options.grid),
+        "filters": filter_tables.filter_cases,
+        "temperature": filter_tables.temperature_cases,
+    }
+    print("no CUDA device: nothing was timed. The cases would be:")
+    for case in cases[options.table](options.quick):
+        print(f"  {case}")
+
+
+def write(path: Path | None, bandwidth: float, lines: list[Any]) -> None:
+    """Every number as JSON, if a file was named."""
+    if path:
         payload: dict[str, Any] = {
             "device": torch.cuda.get_device_name(), "bandwidth": bandwidth,
             "lines": [dataclasses.asdict(line) for line in lines],
         }  # fmt: skip
-        options.json.write_text(json.dumps(payload, indent=1))
+        path.write_text(json.dumps(payload, indent=1))
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """Trials a second of one core, through everything a verified trial goes through.
 
     python benchmarks/trials.py [--trials 40000] [--repeats 5]
+    python benchmarks/trials.py --gpu        # only what a GPU does: samplers alone, and the loop
 
 One trial draws its drafts, builds its rows, calls the sampler, validates what comes back, completes
 the emission and counts it in every table of the law and independence families.  The case is that of
@@ -79,15 +80,28 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--trials", type=int, default=40_000)
     parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--gpu", action="store_true", help="leave the table of one core out")
     options = parser.parse_args()
-    torch.set_num_threads(1)
     case = make_case("random/dense-V16-K4", 16, (RequestSpec(drafts=4),), True)
+    if not options.gpu:
+        table(case, options.trials, options.repeats)
+    if torch.cuda.is_available():
+        from device_trials import main as on_the_gpu
+
+        on_the_gpu(case)
+    elif options.gpu:
+        print("no GPU here")
+
+
+def table(case: Case, trials: int, repeats: int) -> None:
+    """Print the table of one core."""
+    torch.set_num_threads(1)
     print(
         f"V = 16, 4 drafts, dense q, torch {torch.__version__}, 1 thread, block {block_size(case)}"
     )
     print(f"{'sampler':<16} {'trials/s':>10}   {'slowest - fastest':^23}  sampler alone   trials")
     for name in SAMPLERS:
-        print(line(name, case, options.trials, options.repeats), flush=True)
+        print(line(name, case, trials, repeats), flush=True)
 
 
 if __name__ == "__main__":

@@ -102,6 +102,7 @@ def pick(weights, point, BLOCK: tl.constexpr):
     i = tl.arange(0, BLOCK)
     upto = tl.cumsum(weights, 0)
     beyond = (upto > point) & (weights > 0)
+    # Both reductions always: as a branch, ptxas made a predicated warp reduction of the second.
     first = tl.min(tl.where(beyond, i, BLOCK), 0)
     last = tl.max(tl.where(weights > 0, i, 0), 0)
     chosen = tl.where(first == BLOCK, last, first)

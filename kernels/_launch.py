@@ -1,4 +1,4 @@
-"""Host side of the chain kernel: plans the launch, owns the scratch, never synchronises.
+"""Host side of the chain kernels: plans the launch, owns the scratch, never synchronises.
 
 Everything that a launch depends on is a shape, a stride, a dtype or the largest draft count, which
 the caller gives; no value is read back, so a call may be captured into a CUDA graph.
@@ -7,22 +7,22 @@ the caller gives; no value is read back, so a call may be captured into a CUDA g
 from __future__ import annotations
 
 import dataclasses
+import functools
 
 import torch
 import triton
+from specverify.kernels._direct import launch
+from specverify.kernels._launch_filtered import filter_logits
 from specverify.kernels.chain import LOGITS, ONE_HOT, PROBS, chain_kernel
-from specverify.kernels.filters import filter_kernel
+from specverify.kernels.chain_rounds import rounds_kernel
 
-NARROW_DRAFTS = 27
-"""Most drafts a request of the narrow form can have (28 bits each for passes and stops)."""
+ROUNDS_DRAFTS = 27
+"""Most drafts a request can have in the form with rounds (28 bits each for passes and stops)."""
 
 _TILE = 1024
 _SMALL_TILE = 64
 
-
-def _padded(tiles: int) -> int:
-    """Lanes for the tiles of a row: few sizes, so that few kernels are compiled."""
-    return max(128 if tiles > 8 else 8, int(triton.next_power_of_2(tiles)))
+__all__ = ["Plan", "Proposal", "Workspace", "filter_logits", "verify_chain"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,18 +30,18 @@ class Plan:
     """How a launch cuts the rows.
 
     Attributes:
-        tile: tokens of one (max, sum) pair, a power of two.
+        tile: tokens of one pair, a power of two.
         group: tiles that a program reads at once, a power of two.
-        steps: groups that a program reads.
+        steps: groups of a share, a power of two.
         stages: groups that are on their way at a time.
         num_warps: warps of a program.
-        clean: leave the counters at zero for the next call, at the price of an atomic for every
-            program; ``False`` zeroes them before the launch, for large batches.
         max_registers: a cap for the compiler, or ``None``.
-        grow: how many times more steps at position 1 and from position 2 on, where few requests
-            are left and a program mostly finds that it has nothing to do.
         lanes: draws that thinning tries at a time.
-        wait: how often a program looks whether earlier positions are decided before it reads.
+        later: groups of a share of the rows after a request's first, a power of two; such a row is
+            not read if the request is known to have stopped before it.  0 reads every row.
+        wait: with ``rounds``, how often a program looks whether earlier rows are decided.
+        rounds: whoever finds a row complete decides it (:mod:`.chain_rounds`); requests with more
+            than 27 drafts are verified by :mod:`.chain` all the same.
     """
 
     tile: int = 1024
@@ -49,34 +49,46 @@ class Plan:
     steps: int = 1
     stages: int = 1
     num_warps: int = 4
-    clean: bool = True
     max_registers: int | None = None
-    grow: tuple[int, int] = (1, 1)
     lanes: int = 8
+    later: int = 0
     wait: int = 0
+    rounds: bool = False
 
     @classmethod
-    def of(cls, rows: int, vocab: int) -> Plan:
-        """Fewer, larger programs as the batch grows (measured on an H200; see docs/kernels.md)."""
+    @functools.lru_cache(maxsize=4096)
+    def of(cls, rows: int, vocab: int, *, dense: bool) -> Plan:
+        """Larger programs as the batch grows (measured on an H200; see docs/kernels.md)."""
         tile = _SMALL_TILE if vocab <= _SMALL_TILE else _TILE
         tiles = triton.cdiv(vocab, tile)
         work = rows * tiles
-        if tiles < 16 or work < 3_000:
-            return cls(tile, min(4, triton.next_power_of_2(tiles)))
-        if work < 8_000:
-            return cls(tile, 8)
-        if work < 32_000:
-            return cls(tile, 4, 4, 3, max_registers=96)
-        if work < 96_000:
-            return cls(tile, 4, 4, 3, clean=False, max_registers=96)
-        return cls(tile, 4, 8, 3, clean=False, max_registers=96, wait=64)
+        group = min(4, triton.next_power_of_2(tiles))
+        if dense and work < 24_000:
+            return cls(tile, group, max_registers=None if work < 2_000 else 128, lanes=4)
+        if tiles < 16 or work < 24_000:
+            return cls(tile, min(2, group), num_warps=1)
+        if dense or work > 150_000:
+            steps = 4 if work < 96_000 else 8
+            return cls(tile, 4, steps, 3, 4, 96, later=steps, wait=64, rounds=True)
+        return cls(tile, 2, 4, 3, 2, 96, later=4)
+
+    @functools.cached_property
+    def options(self) -> tuple[tuple[str, int], ...]:
+        """What the compiler is told."""
+        some = {"num_warps": self.num_warps, "maxnreg": self.max_registers}
+        return tuple((name, value) for name, value in some.items() if value is not None)
+
+
+def _padded(count: int, threads: int) -> int:
+    """Lanes for so many words: a power of two, one thread or more for every lane."""
+    return max(threads, int(triton.next_power_of_2(count)))
 
 
 class Workspace:
-    """Scratch of the chain kernel, kept between calls.
+    """Scratch of the chain kernels, kept between calls.
 
-    The counters are zero between launches: every launch leaves them as it found them.  Calls that
-    share a workspace must not run at the same time, so keep one for each stream or graph.
+    Some of it is zero between launches: those leave it as they found it.  Calls that share a
+    workspace must not run at the same time, so keep one for each stream or graph.
 
     Args:
         device: where the kernels run.
@@ -84,30 +96,38 @@ class Workspace:
 
     def __init__(self, device: torch.device | str) -> None:
         self.device = torch.device(device)
-        self._pairs = torch.empty(0, dtype=torch.float32, device=self.device)
-        self._counters = torch.zeros(0, dtype=torch.int64, device=self.device)
-        self._dirty = torch.empty(0, dtype=torch.int64, device=self.device)
+        self._zeros = [self._new(0), self._new(0)]
+        self._dirty = [self._new(0), self._new(0)]
 
-    def pairs(self, size: int) -> torch.Tensor:
-        """[size] float32 that hold anything."""
-        if self._pairs.numel() < size:
-            self._pairs = torch.empty(size, dtype=torch.float32, device=self.device)
-        return self._pairs
+    def _new(self, size: int) -> torch.Tensor:
+        return torch.zeros(size, dtype=torch.int64, device=self.device)
 
-    def counters(self, size: int, *, clean: bool = True) -> torch.Tensor:
-        """[size] int64 zeros; not ``clean``: zeroed by a launch of its own, left as they end."""
-        if not clean:
-            if self._dirty.numel() < size:
-                self._dirty = torch.empty(size, dtype=torch.int64, device=self.device)
-            return self._dirty[:size].zero_()
-        if self._counters.numel() < size:
-            self._counters = torch.zeros(size, dtype=torch.int64, device=self.device)
-        return self._counters
+    def scratch(
+        self, pairs: int, counters: int, *, zero: bool = True
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """A word for every tile, and a few for every row and request.
+
+        Args:
+            pairs: how many int64 at least.
+            counters: likewise.
+            zero: all of them zero, and to be left so; otherwise the pairs hold anything, and the
+                counters are zeroed by a launch of their own.
+        """
+        held = self._zeros if zero else self._dirty
+        for i, size in enumerate((pairs, counters)):
+            if held[i].numel() < size:
+                held[i] = self._new(size)
+        return held[0], held[1] if zero else held[1][:counters].zero_()
+
+    @property
+    def clean(self) -> bool:
+        """Whether what must be zero between launches is; reads it back."""
+        return not any(bool(one.any()) for one in self._zeros)
 
     @property
     def nbytes(self) -> int:
         """Bytes held now."""
-        return self._pairs.nbytes + self._counters.nbytes + self._dirty.nbytes
+        return sum(one.nbytes for one in (*self._zeros, *self._dirty))
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -135,8 +155,8 @@ class Proposal:
     def form(self) -> int:
         """The kernel's constant for this form of q."""
         if self.probs is not None:
-            return PROBS
-        return ONE_HOT if self.logits is None else LOGITS
+            return int(PROBS)
+        return int(ONE_HOT if self.logits is None else LOGITS)
 
     @property
     def rows(self) -> torch.Tensor | None:
@@ -181,79 +201,36 @@ def verify_chain(
     rows, vocab = target_logits.shape
     requests, width = temperature.shape[0], max_drafts + 1
     device = target_logits.device
-    plan = plan or Plan.of(rows, vocab)
-    tiles = triton.cdiv(vocab, plan.tile)
-    steps = (plan.steps, plan.steps * plan.grow[0], plan.steps * plan.grow[1])
-    shares = tuple(triton.cdiv(tiles, plan.group * some) for some in steps)
-    programs = shares[0] + (shares[1] if width > 1 else 0) + max(width - 2, 0) * shares[2]
+    form = proposal.form
+    plan = plan or Plan.of(rows, vocab, dense=form != ONE_HOT)
+    q = target_logits if proposal.rows is None else proposal.rows
+    q_rows = q.shape[0] if form == LOGITS else 0
+    tiles = -(-vocab // plan.tile)
+    q_at = (rows * tiles + 1) & -2  # so that draft rows start at a multiple of 16 bytes, too
     workspace = workspace or Workspace(device)
-    q_rows = draft_token_ids.shape[0] if proposal.form == LOGITS else 0
-    pairs = workspace.pairs(2 * (rows + q_rows) * tiles)
-    wide = max_drafts > NARROW_DRAFTS
-    clean = plan.clean or wide
-    counters = workspace.counters(requests + 2 * rows, clean=clean)
-    words, row_count, outcomes = counters, counters[requests:], counters[requests + rows :]
-    sums, q_max = pairs[rows * tiles :], pairs[2 * rows * tiles :]
-    q_sum = q_max[q_rows * tiles :]
+    shares = -(-tiles // (plan.group * plan.steps))
+    later = -(-tiles // (plan.group * (plan.later or plan.steps)))
+    rounds = plan.rounds and max_drafts <= ROUNDS_DRAFTS
+    pairs, counters = workspace.scratch(
+        q_at + q_rows * tiles, rows + requests if rounds else rows, zero=not rounds
+    )
     out = torch.empty((requests, width), dtype=torch.int64, device=device)
     emitted = torch.empty(requests, dtype=torch.int64, device=device)
-    q = target_logits if proposal.rows is None else proposal.rows
     accept, final = coins or (seeds, seeds)
-    seeds = seeds.view(torch.int64)
     tensors = (
-        target_logits, target_logits.stride(0), target_logits.stride(1), draft_token_ids,
-        q, q.stride(0), q.stride(1), cu_drafts, temperature,
-        temperature if proposal.temperature is None else proposal.temperature,
-        seeds, positions, accept if coins else seeds, final if coins else seeds, pairs, sums,
-        q_max, q_sum,
+        target_logits, draft_token_ids, q, cu_drafts, temperature,
+        temperature if proposal.temperature is None else proposal.temperature, seeds, positions,
+        accept, final, pairs, counters, out, emitted,
     )  # fmt: skip
-    options = {"num_warps": plan.num_warps}
-    if plan.max_registers is not None:
-        options["maxnreg"] = plan.max_registers
-    chain_kernel[(programs * requests,)](
-        *tensors, row_count, words, outcomes, out, emitted, requests, vocab, tiles, *shares,
-        width, Q=proposal.form, COINS=coins is not None, WIDE=wide, CLEAN=clean,
-        TILE=plan.tile, GROUP=plan.group, STEPS=steps[0], STEPS_1=steps[1],
-        STEPS_2=steps[2], STAGES=plan.stages, LANES=plan.lanes, WAIT=0 if wide else plan.wait,
-        TILES=_padded(tiles), WIDTH=max(32, triton.next_power_of_2(width)), **options,
+    numbers = (*target_logits.stride(), *q.stride(), vocab)
+    constants = (
+        form, coins is not None, rows == requests * width, plan.tile, plan.group, plan.steps,
+        plan.later or plan.steps, plan.stages, plan.wait if rounds else int(plan.later > 0),
+        plan.lanes,
+        _padded(tiles, 32 * plan.num_warps), _padded(width, 32 * plan.num_warps),
     )  # fmt: skip
+    counts = (requests, rows, q_at, tiles, shares, later, width)
+    kernel = rounds_kernel if rounds else chain_kernel
+    programs = requests * (shares + later * max_drafts)
+    launch(kernel, programs, tensors, numbers, counts, constants, plan.options)
     return out, emitted
-
-
-def filter_logits(
-    target_logits: torch.Tensor,
-    cu_drafts: torch.Tensor,
-    temperature: torch.Tensor,
-    top_k: torch.Tensor,
-    top_p: torch.Tensor,
-    min_p: torch.Tensor,
-    *,
-    max_drafts: int,
-    in_place: bool = False,
-) -> torch.Tensor:
-    """Logits with -inf where the filters of a row's request drop a token; one launch, no sort.
-
-    Args:
-        target_logits: [R, V] float32 / bfloat16 / float16, any strides.
-        cu_drafts: [B + 1] int64.
-        temperature: [B] floating, 0 is greedy: such a row is left as it is.
-        top_k: [B] int64, 0 is off.
-        top_p: [B] floating, 1 is off.
-        min_p: [B] floating, 0 is off.
-        max_drafts: the largest draft count; larger than the truth is allowed.
-        in_place: write into ``target_logits`` (rows without filters are not touched) instead of
-            into a new tensor of the same size.
-
-    Returns:
-        [R, V] of the dtype of the logits: what ``verify_chain`` takes.
-
-    Source: the convention ``specverify.sampling.REFERENCE`` (joint, ties by lowest id).
-    """
-    requests, vocab = temperature.shape[0], target_logits.shape[1]
-    out = target_logits if in_place else torch.empty_like(target_logits)
-    filter_kernel[((max_drafts + 1) * requests,)](
-        target_logits, *target_logits.stride(), out, *out.stride(), cu_drafts, temperature,
-        top_k, top_p, min_p, requests, vocab, IN_PLACE=in_place,
-        BLOCK=min(4096, max(16, int(triton.next_power_of_2(vocab)))), num_warps=8,
-    )  # fmt: skip
-    return out

@@ -11,6 +11,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 from specverify.kernels._draw import load_at, tile_exponentials
+from specverify.kernels._pairs import post
 
 
 @triton.jit
@@ -35,94 +36,101 @@ def load_full_group(row_ptr, stride, tile, TILE: tl.constexpr, GROUP: tl.constex
 
 
 @triton.jit
+def exact_pairs(x, scale, greedy):
+    """(largest logit, sum of exponentials relative to it) of every tile of a group."""
+    top = tl.max(x, 1)
+    top = tl.where(top == top, top, float("-inf"))
+    total = tl.zeros_like(top)
+    if not greedy:
+        total = tl.sum(tile_exponentials(x, top[:, None], scale), 1)
+    return top, total
+
+
+@triton.jit
 def read_exactly(
-    row_ptr, stride, vocab, first, last, tiles, scale, greedy, max_ptr, sum_ptr,
+    row_ptr, stride, vocab, first, last, scale, greedy, pairs,
     TILE: tl.constexpr, GROUP: tl.constexpr,
 ):  # fmt: skip
-    """(largest logit, sum of exponentials relative to it) of the tiles first .. last - 1."""
+    """The exact pairs of the tiles first .. last - 1."""
     for base in tl.range(first, last, GROUP):
-        x = load_group(row_ptr, stride, base + tiles * 0, vocab, TILE, GROUP)
-        tile = base + tl.arange(0, GROUP)
-        top = tl.max(x, 1)
-        top = tl.where(top == top, top, float("-inf"))
-        tl.store(max_ptr + tile, top, mask=tile < tiles)
-        if not greedy:
-            total = tl.sum(tile_exponentials(x, top[:, None], scale), 1)
-            tl.store(sum_ptr + tile, total, mask=tile < tiles)
+        x = load_group(row_ptr, stride, base + first * 0, vocab, TILE, GROUP)
+        top, total = exact_pairs(x, scale, greedy)
+        post(pairs, base + tl.arange(0, GROUP), last, top, total)
+
+
+@triton.jit
+def load_head(row_ptr, stride, vocab, first, TILE: tl.constexpr):
+    """The first 512 logits of a share."""
+    i = tl.arange(0, 512)
+    start = first.to(tl.int64) * TILE
+    return load_at(row_ptr + start * stride, i, stride, i < vocab - start, float("-inf"))
 
 
 @triton.jit
 def read_anchored(
-    row_ptr, stride, vocab, first, last, tiles, scale, max_ptr, sum_ptr,
-    TILE: tl.constexpr, GROUP: tl.constexpr, STAGES: tl.constexpr,
+    row_ptr, stride, vocab, first, last, scale, head, pairs,
+    TILE: tl.constexpr, GROUP: tl.constexpr, STEPS: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
     """(anchor, sum of exponentials relative to it), the anchor one for all tiles.
 
     Any anchor will do as long as no exponential overflows, and the largest of the first few logits
-    almost always does; this saves a maximum for every logit.  Returns the largest sum: infinite or
-    NaN if the tiles must be read again with anchors of their own.
+    almost always does; this saves a maximum for every logit.  A pair that was stored may be used at
+    once, so they are stored together at the end, or not at all: the result is then False, and the
+    tiles must be read again with anchors of their own.
     """
-    i = tl.arange(0, 512)
-    start = first.to(tl.int64) * TILE
-    head = load_at(row_ptr + start * stride, i, stride, i < vocab - start, float("-inf"))
     anchor = tl.max(head, 0)
     anchor = tl.where((anchor > float("-inf")) & (anchor < float("inf")), anchor, 0.0)
-    worst = tl.zeros([GROUP], dtype=tl.float32)
+    step = tl.arange(0, STEPS)[None, :]
+    sums = tl.zeros([GROUP, STEPS], dtype=tl.float32)
     full = tl.minimum(last, first + (vocab // TILE - first) // GROUP * GROUP)
     for base in tl.range(first, full, GROUP, num_stages=STAGES):
-        x = load_full_group(row_ptr, stride, base + tiles * 0, TILE, GROUP)
+        x = load_full_group(row_ptr, stride, base + first * 0, TILE, GROUP)
         total = tl.sum(tl.exp2((x - anchor) * scale), 1)
-        worst = tl.where(total <= worst, worst, total)
-        tile = base + tl.arange(0, GROUP)
-        tl.store(max_ptr + tile, tl.zeros([GROUP], dtype=tl.float32) + anchor)
-        tl.store(sum_ptr + tile, total)
+        sums = tl.where(step == (base - first) // GROUP, total[:, None], sums)
     for base in tl.range(full, last, GROUP):
-        x = load_group(row_ptr, stride, base + tiles * 0, vocab, TILE, GROUP)
+        x = load_group(row_ptr, stride, base + first * 0, vocab, TILE, GROUP)
         total = tl.sum(tl.exp2((x - anchor) * scale), 1)
-        worst = tl.where(total <= worst, worst, total)
-        tile = base + tl.arange(0, GROUP)
-        tl.store(max_ptr + tile, tl.zeros([GROUP], dtype=tl.float32) + anchor, mask=tile < tiles)
-        tl.store(sum_ptr + tile, total, mask=tile < tiles)
-    return tl.sum(worst, 0)
+        sums = tl.where(step == (base - first) // GROUP, total[:, None], sums)
+    bad = tl.max(tl.max(tl.where(sums < 1e15, 0, 1), 1), 0)
+    if bad == 0:
+        tile = first + step * GROUP + tl.arange(0, GROUP)[:, None]
+        post(pairs, tile, last, tl.zeros_like(sums) + anchor, sums)
+    return bad == 0
 
 
 @triton.jit
 def read_maxima(
-    row_ptr, stride, vocab, first, last, tiles, max_ptr,
+    row_ptr, stride, vocab, first, last, pairs,
     TILE: tl.constexpr, GROUP: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
     """The largest logit of every tile, for greedy requests."""
     full = tl.minimum(last, first + (vocab // TILE - first) // GROUP * GROUP)
     for base in tl.range(first, full, GROUP, num_stages=STAGES):
-        x = load_full_group(row_ptr, stride, base + tiles * 0, TILE, GROUP)
-        top = tl.max(x, 1)
-        tl.store(max_ptr + base + tl.arange(0, GROUP), tl.where(top == top, top, float("-inf")))
+        top = tl.max(load_full_group(row_ptr, stride, base + first * 0, TILE, GROUP), 1)
+        top = tl.where(top == top, top, float("-inf"))
+        post(pairs, base + tl.arange(0, GROUP), last, top, tl.zeros_like(top))
     for base in tl.range(full, last, GROUP):
-        x = load_group(row_ptr, stride, base + tiles * 0, vocab, TILE, GROUP)
-        top = tl.max(x, 1)
-        tile = base + tl.arange(0, GROUP)
-        tl.store(max_ptr + tile, tl.where(top == top, top, float("-inf")), mask=tile < tiles)
+        top = tl.max(load_group(row_ptr, stride, base + first * 0, vocab, TILE, GROUP), 1)
+        top = tl.where(top == top, top, float("-inf"))
+        post(pairs, base + tl.arange(0, GROUP), last, top, tl.zeros_like(top))
 
 
 @triton.jit
 def read_share(
-    row_ptr, stride, vocab, first, steps, tiles, scale, greedy, max_ptr, sum_ptr,
-    TILE: tl.constexpr, GROUP: tl.constexpr, STAGES: tl.constexpr,
+    row_ptr, stride, vocab, first, last, scale, greedy, head, pairs,
+    TILE: tl.constexpr, GROUP: tl.constexpr, STEPS: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
-    """Leave a pair for every tile of a share: steps * GROUP tiles, fewer at the end of the row."""
-    last = tl.minimum(first + steps * GROUP, tiles)
+    """Post a pair for every tile of a share, first .. last - 1, at most STEPS groups.
+
+    ``head`` is what ``load_head`` gave; it is asked for early, since nothing can start before it.
+    """
     if STAGES == 1:
-        read_exactly(
-            row_ptr, stride, vocab, first, last, tiles, scale, greedy, max_ptr, sum_ptr, TILE, GROUP
-        )
+        read_exactly(row_ptr, stride, vocab, first, last, scale, greedy, pairs, TILE, GROUP)
     elif greedy:
-        read_maxima(row_ptr, stride, vocab, first, last, tiles, max_ptr, TILE, GROUP, STAGES)
+        read_maxima(row_ptr, stride, vocab, first, last, pairs, TILE, GROUP, STAGES)
     else:
-        worst = read_anchored(
-            row_ptr, stride, vocab, first, last, tiles, scale, max_ptr, sum_ptr, TILE, GROUP, STAGES
+        done = read_anchored(
+            row_ptr, stride, vocab, first, last, scale, head, pairs, TILE, GROUP, STEPS, STAGES
         )
-        if not (worst < 1e15):
-            read_exactly(
-                row_ptr, stride, vocab, first, last, tiles, scale, False, max_ptr, sum_ptr, TILE,
-                GROUP,
-            )  # fmt: skip
+        if not done:
+            read_exactly(row_ptr, stride, vocab, first, last, scale, False, pairs, TILE, GROUP)

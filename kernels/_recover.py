@@ -14,18 +14,14 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 from specverify.kernels._draw import (
-    all_sum,
-    draw_from_row,
     exponential,
     load_at,
-    load_pairs,
     pick,
     pick_in_tile,
     places,
     retry_uniforms,
     row_tile,
     tile_exponentials,
-    tile_weights,
 )
 
 TRIES = tl.constexpr(64)
@@ -88,10 +84,10 @@ def mass_before(upto, weights, index, BLOCK: tl.constexpr):
 
 @triton.jit
 def draw_lanes(
-    row_ptr, stride_v, vocab, max_row, upto, weights, mass, row_top, scale, coins,
+    row_ptr, stride_v, vocab, top, upto, weights, mass, row_top, scale, coins,
     TILE: tl.constexpr, TILES: tl.constexpr,
 ):  # fmt: skip
-    """[LANES] tokens of softmax(row), one a coin.
+    """[LANES] tokens of softmax(row), one a coin, and their float64 probabilities.
 
     A token of weight zero can come out where a coin meets a boundary to the last bit; the caller
     drops it, since it has p = 0.
@@ -99,31 +95,34 @@ def draw_lanes(
     INNER: tl.constexpr = 32 if TILE >= 64 else 16
     OUTER: tl.constexpr = TILE // INNER
     point = coins * mass
-    tile = lane_of(upto[None, :], point, TILES)
+    tile = tl.minimum(lane_of(upto[None, :], point, TILES), (vocab - 1) // TILE).to(tl.int32)
     before = mass_before(upto[None, :], weights[None, :], tile, TILES)
-    tile = tl.minimum(tile, (vocab - 1) // TILE).to(tl.int32)
-    top = tl.load(max_row + tile, cache_modifier=".cg")
-    local = (point - before) / exponential(top, row_top, scale)
+    mine = tl.arange(0, TILES)[None, :] == tile[:, None]
+    tops = tl.max(tl.where(mine, top[None, :], float("-inf")), 1)
+    unit = exponential(tops, row_top, scale)
+    local = (point - before) / unit
     start = tile.to(tl.int64) * TILE
     left = (vocab - start).to(tl.int32)
     inside = places(TILE)[None, :, :]
     base = row_ptr + start * stride_v
     mask = inside < left[:, None, None]
     x = load_at(base[:, None, None], inside, stride_v, mask, float("-inf"))
-    sums = tl.sum(tile_exponentials(x, top[:, None, None], scale), 2).to(tl.float64)
+    sums = tl.sum(tile_exponentials(x, tops[:, None, None], scale), 2).to(tl.float64)
     outer_upto = tl.cumsum(sums, 1)
     outer = lane_of(outer_upto, local, OUTER)
     local -= mass_before(outer_upto, sums, outer, OUTER)
+    # Read again: they are in the cache nearby, and to keep them all would cost too many registers.
     near = (outer * INNER)[:, None] + tl.arange(0, INNER)[None, :]
     x = load_at(base[:, None], near, stride_v, near < left[:, None], float("-inf"))
-    e = tile_exponentials(x, top[:, None], scale).to(tl.float64)
+    e = tile_exponentials(x, tops[:, None], scale).to(tl.float64)
     inner = lane_of(tl.cumsum(e, 1), local, INNER)
-    return tl.minimum(start + outer * INNER + inner, vocab - 1)
+    e = tl.sum(tl.where(tl.arange(0, INNER)[None, :] == inner[:, None], e, 0.0), 1)
+    return tl.minimum(start + outer * INNER + inner, vocab - 1), e * unit / mass
 
 
 @triton.jit
 def draw_by_thinning(
-    row_ptr, stride_v, q_row, q_stride_v, vocab, max_row, weights, row_top, mass, scale, q_top,
+    row_ptr, stride_v, q_row, q_stride_v, vocab, top, weights, row_top, mass, scale, q_top,
     q_mass, q_scale, seed, place, Q: tl.constexpr, LANES: tl.constexpr, TILE: tl.constexpr,
     TILES: tl.constexpr,
 ):  # fmt: skip
@@ -134,12 +133,10 @@ def draw_by_thinning(
     attempt = tl.zeros([], dtype=tl.int64) + 1
     while (token < 0) & (attempt <= TRIES):
         coins, keep = retry_uniforms(seed, place, attempt + lanes)
-        y = draw_lanes(
-            row_ptr, stride_v, vocab, max_row, upto, weights, mass, row_top, scale, coins,
-            TILE, TILES,
-        )  # fmt: skip
+        y, p = draw_lanes(
+            row_ptr, stride_v, vocab, top, upto, weights, mass, row_top, scale, coins, TILE, TILES
+        )
         value = tl.load(q_row + y * q_stride_v)
-        p = exponential(tl.load(row_ptr + y * stride_v), row_top, scale) / mass
         if Q == 1:
             q = value.to(tl.float64)
         else:
@@ -152,8 +149,8 @@ def draw_by_thinning(
 
 @triton.jit
 def draw_dense(
-    row_ptr, stride_v, q_row, q_stride_v, q_max, q_sum, slot, vocab, tiles, max_row, weights,
-    row_top, mass, scale, q_scale, seed, place, coin,
+    row_ptr, stride_v, q_row, q_stride_v, vocab, top, weights, row_top, mass, scale, q_top, q_mass,
+    q_scale, seed, place, coin,
     Q: tl.constexpr, COINS: tl.constexpr, LANES: tl.constexpr, TILE: tl.constexpr,
     TILES: tl.constexpr,
 ):  # fmt: skip
@@ -162,43 +159,15 @@ def draw_dense(
     1 / (1 - accepted mass) draws are needed on average after a rejection, which has that
     probability, so over a run one draw a position is expected; TRIES bounds the worst case.
     """
-    q_top = row_top
-    q_mass = mass * 0.0 + 1.0
-    if Q == 2:
-        q_tops, q_totals = load_pairs(q_max, q_sum, slot, tiles, TILES)
-        q_top = tl.max(q_tops, 0)
-        q_mass = tl.sum(tile_weights(q_tops, q_totals, q_top, q_scale), 0)
     token = tl.zeros([], dtype=tl.int64) - 1
     if not COINS:
         token = draw_by_thinning(
-            row_ptr, stride_v, q_row, q_stride_v, vocab, max_row, weights, row_top, mass, scale,
+            row_ptr, stride_v, q_row, q_stride_v, vocab, top, weights, row_top, mass, scale,
             q_top, q_mass, q_scale, seed, place, Q, LANES, TILE, TILES,
         )  # fmt: skip
     if token < 0:
         token = draw_from_residual(
-            row_ptr, stride_v, q_row, q_stride_v, vocab, tiles, row_top, mass, scale, q_top,
-            q_mass, q_scale, coin, Q, TILE, TILES,
+            row_ptr, stride_v, q_row, q_stride_v, vocab, (vocab + TILE - 1) // TILE, row_top, mass,
+            scale, q_top, q_mass, q_scale, coin, Q, TILE, TILES,
         )  # fmt: skip
     return token
-
-
-@triton.jit
-def draw_without(
-    row_ptr, stride, vocab, top, weights, row_top, draft, coin, scale,
-    TILE: tl.constexpr, TILES: tl.constexpr,
-):  # fmt: skip
-    """A token of the row without the draft, -1 if that leaves nothing.
-
-    The draft's tile is summed again without it: subtracting would cancel.
-    """
-    home = draft // TILE
-    x = row_tile(row_ptr, stride, home, vocab, float("-inf"), TILE)
-    home_top = tl.max(tl.where(tl.arange(0, TILES) == home, top, float("-inf")), 0)
-    e = tile_exponentials(x, home_top, scale)
-    e = tl.where(places(TILE) == draft - home * TILE, 0.0, e)
-    left = all_sum(e) * exponential(home_top, row_top, scale)
-    weights = tl.where(tl.arange(0, TILES) == home, left, weights)
-    token = draw_from_row(
-        row_ptr, stride, vocab, top, weights, row_top, draft, coin, scale, TILE, TILES
-    )
-    return tl.where(tl.sum(weights, 0) > 0, token, -1)

@@ -13,8 +13,10 @@ from collections.abc import Iterator
 from typing import Any
 
 import triton
+from specverify.kernels._forms import forms as small_and_block_forms
+from specverify.kernels._forms_filtered import forms as filter_forms
 from specverify.kernels.chain import chain_kernel
-from specverify.kernels.filters import filter_kernel
+from specverify.kernels.chain_rounds import rounds_kernel
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
@@ -43,9 +45,8 @@ def _chain_signature(logits: str, q: str) -> dict[str, str]:
     return {
         "logits": logits, "drafts": "*i64", "q_ptr": q, "cu_drafts": "*i64",
         "temperature": "*fp32", "draft_temperature": "*fp32", "seeds": "*i64",
-        "positions": "*i64", "accept_coins": "*fp64", "final_coins": "*fp64", "max_ptr": "*fp32",
-        "sum_ptr": "*fp32", "q_max": "*fp32", "q_sum": "*fp32", "row_count": "*i64",
-        "words": "*i64", "outcomes": "*i64", "tokens": "*i64", "emitted": "*i64",
+        "positions": "*i64", "accept_coins": "*fp64", "final_coins": "*fp64", "pairs": "*i64",
+        "outcomes": "*i64", "counters": "*i64", "tokens": "*i64", "emitted": "*i64",
     }  # fmt: skip
 
 
@@ -54,24 +55,15 @@ def _forms() -> Iterator[tuple[str, Any, dict[str, str], dict[str, Any]]]:
     for dtype, q, coins in itertools.product(_LOGITS, (0, 1, 2), (False, True)):
         pointers = _chain_signature(_LOGITS[dtype], "*fp32" if q == 1 else _LOGITS[dtype])
         constants = {
-            "Q": q, "COINS": coins, "WIDE": False, "CLEAN": coins, "TILE": 1024, "GROUP": 4,
-            "STEPS": 1 if coins else 4, "STEPS_1": 1 if coins else 8,
-            "STEPS_2": 1 if coins else 16, "LANES": 8, "WAIT": 0 if coins else 64,
-            "STAGES": 1 if coins else 3, "TILES": 128, "WIDTH": 32,
+            "Q": q, "COINS": coins, "UNIFORM": not coins, "TILE": 1024, "GROUP": 4,
+            "STEPS": 1 if coins else 4, "STEPS_1": 1 if coins else 4, "STAGES": 1 if coins else 3,
+            "EARLY": int(not coins), "LANES": 4, "TILES": 128, "WIDTH": 128,
         }  # fmt: skip
         yield f"chain {dtype} q={q} coins={int(coins)}", chain_kernel, pointers, constants
-    constants = {
-        "Q": 1, "COINS": False, "WIDE": True, "CLEAN": True, "TILE": 1024, "GROUP": 4, "STEPS": 1,
-        "STEPS_1": 1, "STEPS_2": 1, "LANES": 8, "WAIT": 0,
-        "STAGES": 1, "TILES": 128, "WIDTH": 64,
-    }  # fmt: skip
-    yield "chain bf16 wide", chain_kernel, _chain_signature("*bf16", "*fp32"), constants
-    for dtype in _LOGITS:
-        pointers = {
-            "logits": _LOGITS[dtype], "out": _LOGITS[dtype], "cu_drafts": "*i64",
-            "temperature": "*fp32", "top_ks": "*i64", "top_ps": "*fp32", "min_ps": "*fp32",
-        }  # fmt: skip
-        yield f"filter {dtype}", filter_kernel, pointers, {"IN_PLACE": False, "BLOCK": 4096}
+        if dtype == "bf16" and not coins:
+            yield f"rounds {dtype} q={q}", rounds_kernel, pointers, {**constants, "EARLY": 64}
+    yield from filter_forms()
+    yield from small_and_block_forms()
 
 
 def build(architecture: int = 90, only: str = "") -> Iterator[Built]:

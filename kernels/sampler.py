@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from typing import TYPE_CHECKING
 
-from specverify.kernels._launch import Proposal, Workspace, filter_logits, verify_chain
+from specverify.kernels._launch import Proposal, Workspace, verify_chain
+from specverify.kernels._launch_filtered import Filters, FilterWorkspace, verify_filtered
+from specverify.kernels._launch_small import SMALL_VOCAB, verify_small
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     import torch
 
 from specverify.contract import Batch, Capabilities, Emission, FinalCoin
+
+
+CHAIN_VOCAB = 16_384
+"""Below it ``verify_chain`` is not trusted yet: on an H200, in rows of a single tile with injected
+coins, it gave a token outside the vocabulary. ``verify_filtered`` was right there (docs/kernels.md)."""
 
 
 def _devices() -> tuple[str, ...]:
@@ -23,10 +33,21 @@ class TritonChain:
 
     Args:
         workspace: scratch kept between calls; ``None`` allocates for every call.
+        small_vocab: largest vocabulary that goes to ``verify_small``; 0 for none.
+        chain_vocab: smallest vocabulary that goes to ``verify_chain`` (see :data:`CHAIN_VOCAB`).
+        filter_workspace: the same as ``workspace`` for batches in which some request filters.
     """
 
-    def __init__(self, workspace: Workspace | None = None) -> None:
-        self.workspace = workspace
+    def __init__(
+        self,
+        workspace: Workspace | None = None,
+        small_vocab: int = SMALL_VOCAB,
+        filter_workspace: FilterWorkspace | None = None,
+        chain_vocab: int = CHAIN_VOCAB,
+    ) -> None:
+        self.workspace, self.small_vocab = workspace, small_vocab
+        self.chain_vocab = chain_vocab
+        self.filter_workspace = filter_workspace
         self.capabilities = Capabilities(
             placeholders=True,
             filtering=True,
@@ -48,8 +69,8 @@ class TritonChain:
         injected = None
         if coins is not None and coins.final is not None:
             injected = (coins.accept, coins.final)
-        tokens, emitted = verify_chain(
-            self._target_logits(batch),
+        tokens, emitted = self._verifier(batch)(
+            batch.target_logits,
             batch.draft_token_ids,
             batch.cu_drafts,
             batch.temperature,
@@ -58,25 +79,24 @@ class TritonChain:
             max_drafts=batch.max_drafts,
             proposal=Proposal(probs=batch.draft_probs),
             coins=injected,
-            workspace=self.workspace,
         )
         return Emission(tokens, emitted)
 
-    @staticmethod
-    def _target_logits(batch: Batch) -> torch.Tensor:
-        """The logits, or a filtered copy where some request has a filter that changes something.
+    def _verifier(self, batch: Batch) -> Callable[..., tuple[torch.Tensor, torch.Tensor]]:
+        """The kernels for this batch.
 
-        Asking reads one flag back; an engine that knows its requests calls ``filter_logits`` and
-        ``verify_chain``, which never synchronise.
+        Asking whether a filter is on reads one flag back; an engine that knows its requests calls
+        ``verify_chain`` or ``verify_filtered``, which never synchronise.
         """
         top_k = (batch.top_k > 0) & (batch.top_k < batch.vocab_size)
         on = (top_k | (batch.top_p < 1) | (batch.min_p > 0)) & (batch.temperature > 0)
-        if not bool(on.any()):
-            return batch.target_logits
-        return filter_logits(
-            batch.target_logits, batch.cu_drafts, batch.temperature, batch.top_k, batch.top_p,
-            batch.min_p, max_drafts=batch.max_drafts,
-        )  # fmt: skip
+        filtered = bool(on.any())
+        if batch.vocab_size <= self.small_vocab and not filtered:
+            return verify_small
+        if batch.vocab_size >= self.chain_vocab and not filtered:
+            return functools.partial(verify_chain, workspace=self.workspace)
+        filters = Filters(batch.top_k, batch.top_p, batch.min_p)
+        return functools.partial(verify_filtered, filters=filters, workspace=self.filter_workspace)
 
 
 triton_chain = TritonChain()

@@ -207,7 +207,7 @@ def test_draft_tables_are_normalised_from_the_stored_values() -> None:
 def test_ambiguous_rows_are_seen() -> None:
     """What the redrawing relies on: a tie, a mass at top-p, a ratio at min-p."""
     table = torch.tensor([[0.6, 0.3, 0.1], [0.5, 0.3, 0.2], [0.4, 0.4, 0.2]]).log()
-    assert cases._ambiguous(table, r(drafts=0)).tolist() == [False, False, True]
-    assert cases._ambiguous(table, r(drafts=0, top_p=0.6)).tolist() == [True, False, True]
-    assert cases._ambiguous(table, r(drafts=0, min_p=0.4)).tolist() == [False, True, True]
-    assert cases._ambiguous(table, r(drafts=0, top_k=2, top_p=0.625)).tolist()[1] is True
+    assert cases.ambiguous_rows(table, r(drafts=0)).tolist() == [False, False, True]
+    assert cases.ambiguous_rows(table, r(drafts=0, top_p=0.6)).tolist() == [True, False, True]
+    assert cases.ambiguous_rows(table, r(drafts=0, min_p=0.4)).tolist() == [False, True, True]
+    assert cases.ambiguous_rows(table, r(drafts=0, top_k=2, top_p=0.625)).tolist()[1] is True

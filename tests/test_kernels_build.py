@@ -5,8 +5,11 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+
+DEVICE_KERNELS = Path(__file__).with_name("build_device_kernels.py")
 
 pytest.importorskip("triton", reason="the kernels need triton: pip install specverify-harness[gpu]")
 
@@ -23,14 +26,39 @@ def build(architecture: int, only: str) -> list[str]:
 
 
 @pytest.mark.parametrize("architecture", [80, 90])
-@pytest.mark.parametrize("form", ["bf16 q=0 coins=0", "bf16 q=1 coins=0", "filter bf16"])
+@pytest.mark.parametrize(
+    "form", ["bf16 q=0 coins=0", "bf16 q=1 coins=0", "rounds bf16 q=0", "filter decide bf16 q=0"]
+)
 def test_compiles(architecture: int, form: str) -> None:
     lines = build(architecture, form)
     assert lines
     assert all("cubin" in line for line in lines)
 
 
+@pytest.mark.parametrize(
+    ("architecture", "form"), [(90, "small bf16 q=1 V=16"), (80, "block last fp32 q=1")]
+)
+def test_small_and_block_compile(architecture: int, form: str) -> None:
+    assert len(build(architecture, form)) == 1
+
+
+@pytest.mark.parametrize("architecture", [pytest.param(80, marks=pytest.mark.slow), 90])
+def test_the_trial_loop_compiles(architecture: int) -> None:
+    environment = {key: value for key, value in os.environ.items() if key != "TRITON_INTERPRET"}
+    run = subprocess.run(
+        [sys.executable, str(DEVICE_KERNELS), str(architecture)],
+        capture_output=True, text=True, env=environment, check=False,
+    )  # fmt: skip
+    assert run.returncode == 0, run.stderr[-2000:]
+    assert len(run.stdout.splitlines()) == 5
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("architecture", [80, 90])
 def test_every_form_compiles(architecture: int) -> None:
-    assert len(build(architecture, "")) == 22
+    from specverify.kernels.precompile import _forms
+
+    lines = build(architecture, "")
+    assert [line.rpartition(" cubin ")[0].strip() for line in lines] == [
+        form[0] for form in _forms()
+    ]

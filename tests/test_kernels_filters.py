@@ -43,7 +43,9 @@ def uniform_batch(logits: torch.Tensor, k: int, p: float, m: float) -> Batch:
     ).to(DEVICE)  # fmt: skip
 
 
-@pytest.mark.parametrize("part", range(4))
+@pytest.mark.parametrize(
+    "part", [0, *(pytest.param(part, marks=pytest.mark.slow) for part in (1, 2, 3))]
+)
 def test_the_law_over_layouts(part: int) -> None:
     """4 x 25 layouts; the filters keep clear of boundaries that fp32 could miss."""
 

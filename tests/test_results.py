@@ -154,7 +154,7 @@ def test_reports_show_foreign_names_literally():
     text = markdown(run)
     rows = [line for line in text.splitlines() if line.startswith("| random/")]
     assert len(rows) == 1
-    assert rows[0].replace("\\|", "").count("|") == 8
+    assert rows[0].replace("\\|", "").count("|") == 9
     assert "<b>" not in text.replace("\\<b\\>", "")
     shown = io.StringIO()
     Console(width=200, file=shown).print(report(run))

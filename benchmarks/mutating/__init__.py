@@ -1,0 +1,1 @@
+"""The parts of ``benchmarks/mutation.py``: making mutants, trying them, scoring the tests."""

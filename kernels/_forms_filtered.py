@@ -1,0 +1,54 @@
+"""What ``precompile`` builds of the kernels that filter."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from typing import Any
+
+from specverify.kernels.filtered import decide_kernel, read_kernel
+from specverify.kernels.filters import apply_kernel, cut_kernel
+
+Form = tuple[str, Any, dict[str, str], dict[str, Any]]
+"""Name, kernel, types of the pointers, constants."""
+
+_LOGITS = {"bf16": "*bf16", "fp16": "*fp16", "fp32": "*fp32"}
+_UNITS = {"bf16": 1 << 16, "fp16": 1 << 13, "fp32": 1}
+_TYPES = {
+    "*fp32": (
+        "temperature", "draft_temperature", "top_ps", "min_ps", "max_ptr", "sum_ptr", "q_max",
+        "q_sum",
+    ),
+    "*i64": (
+        "drafts", "cu_drafts", "top_ks", "seeds", "positions", "words", "drawn", "outcomes",
+        "tokens", "emitted", "marks",
+    ),
+    "*fp64": ("accept_coins", "final_coins"),
+    "*i16": ("keys_ptr",),
+    "*i32": ("list_ptr",),
+}  # fmt: skip
+
+
+def _pointers(kernel: Any, logits: str, q: int) -> dict[str, str]:
+    types = {name: kind for kind, names in _TYPES.items() for name in names}
+    types |= {"logits": logits, "out": logits, "q_ptr": "*fp32" if q == 1 else logits}
+    return {name: kind for name, kind in types.items() if name in kernel.arg_names}
+
+
+def forms() -> Iterator[Form]:
+    """Every dtype and form of q; the wide form once."""
+    for (dtype, logits), q in itertools.product(_LOGITS.items(), (0, 1, 2)):
+        coins = dtype == "fp32"
+        fixed = {
+            "Q": q, "COINS": coins, "WIDE": coins and q == 2, "CLEAN": coins, "TILE": 1024,
+            "UNIT": _UNITS[dtype], "LANES": 8, "AT_ONCE": 16, "TILES": 128, "WIDTH": 32,
+            "STEPS": 4, "STAGES": 3,
+        }  # fmt: skip
+        kernels = {"read": read_kernel, "decide": decide_kernel}
+        if q == 0:
+            kernels |= {"cut": cut_kernel, "apply": apply_kernel}
+        for name, kernel in kernels.items():
+            constants = {key: fixed[key] for key in fixed if key in kernel.arg_names}
+            if name == "apply":
+                constants = {"IN_PLACE": False, "BLOCK": 4096}
+            yield f"filter {name} {dtype} q={q}", kernel, _pointers(kernel, logits, q), constants

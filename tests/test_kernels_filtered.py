@@ -1,0 +1,153 @@
+"""Verification with filters against the float64 reference, token for token, in the interpreter."""
+
+from __future__ import annotations
+
+# isort: off
+from kernel_setup import DEVICE  # before triton
+
+# isort: on
+import pytest
+import torch
+from hypothesis import HealthCheck, given, seed, settings
+from hypothesis import strategies as st
+from kernel_batches import random_batch
+from kernel_budget import disagreements
+from specverify.kernels import (
+    FilterPlan,
+    Filters,
+    FilterWorkspace,
+    Proposal,
+    TritonChain,
+    verify_filtered,
+)
+
+from specverify.contract import Batch, Emission, FinalCoin
+from specverify.layouts import batches_for, coins_for, describe
+from specverify.reference import reference
+
+pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
+
+SAMPLER = TritonChain()
+SETTINGS = ((50, 1.0, 0.0), (0, 0.9, 0.0), (20, 0.8, 0.02), (0, 1.0, 0.05), (0, 1.0, 0.0))
+"""Top-k, top-p and min-p of the requests in turn; the last are off."""
+
+
+def agree(batch: Batch, ours: Emission) -> None:
+    """Fail with the layout if a difference has no excuse."""
+    theirs = reference(batch)
+    beyond = [one for one in disagreements(batch, ours, theirs) if not one.lawful]
+    assert not beyond, f"{beyond}\n{describe(batch)}\n{ours.token_ids}\n{theirs.token_ids}"
+
+
+def launch(batch: Batch, **options: object) -> Emission:
+    """``verify_filtered`` on the fields of a batch."""
+    coins = batch.coins and (batch.coins.accept, batch.coins.final)
+    fields = (
+        batch.target_logits, batch.draft_token_ids, batch.cu_drafts, batch.temperature,
+        batch.seeds, batch.positions, Filters(batch.top_k, batch.top_p, batch.min_p),
+    )  # fmt: skip
+    options = {"proposal": Proposal(probs=batch.draft_probs), "coins": coins, **options}
+    return Emission(*verify_filtered(*fields, **{"max_drafts": batch.max_drafts, **options}))
+
+
+def drawn(number: int, vocab: int, requests: int = 5, most: int = 3, **options: object) -> Batch:
+    """A random batch whose requests have the ``SETTINGS`` in turn."""
+    generator = torch.Generator(device=DEVICE).manual_seed(number)
+    options = {"dense": True, "coins": True, "dtype": torch.float32, **options}
+    batch = random_batch(generator, vocab, requests, most, **options)
+    turn = [SETTINGS[i % len(SETTINGS)] for i in range(requests)]
+    k, p, m = (torch.tensor(column, device=DEVICE) for column in zip(*turn, strict=True))
+    return batch.replace(top_k=k, top_p=p, min_p=m, check_values=False)
+
+
+def over_layouts(number: int, examples: int) -> None:
+    """Layouts with filters and injected coins, extreme ones among them."""
+
+    @seed(number)
+    @settings(
+        max_examples=examples, deadline=None, derandomize=False, database=None,
+        suppress_health_check=list(HealthCheck),
+    )  # fmt: skip
+    @given(st.data())
+    def check(data: st.DataObject) -> None:
+        limits = {"max_requests": 2, "max_drafts": 2, "vocab": (2, 90), "filters": "any"}
+        batch = data.draw(batches_for(SAMPLER.capabilities, **limits))
+        coins = data.draw(coins_for(batch, FinalCoin.INVERSE_CDF))
+        batch = batch.replace(coins=coins).to(DEVICE)
+        agree(batch, SAMPLER(batch))
+
+    check()
+
+
+def test_some_layouts() -> None:
+    over_layouts(0, 4)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("part", range(6))
+def test_token_for_token_over_layouts(part: int) -> None:
+    """6 x 20 layouts."""
+    over_layouts(1 + part, 20)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "dense"),
+    [(torch.float32, True), (torch.bfloat16, False), (torch.float16, False)],
+    ids=["fp32 dense", "bf16", "fp16"],
+)
+def test_several_programs_a_row(dtype: torch.dtype, dense: bool) -> None:
+    """V = 5,001: two reads of four tiles, the second not full."""
+    batch = drawn(1, 5001, most=0, dense=dense, dtype=dtype)
+    agree(batch, SAMPLER(batch))
+
+
+def test_rounds_in_a_used_workspace() -> None:
+    """Positions in rounds; scratch that holds anything; one round then finds its words at zero."""
+    batch = drawn(2, 60, requests=2, most=4, greedy=0.0, spread=0.2, gaps=0.0)
+    space = FilterWorkspace(DEVICE)
+    agree(batch, launch(batch, workspace=space))
+    space.get("pairs", 1, torch.float32).fill_(float("nan"))
+    space.get("keys", 1, torch.int16).fill_(-1)
+    space.get("found", 1, torch.int32).fill_(1 << 30)
+    space.get("dirty", 64, torch.int64).fill_(-1)
+    agree(batch, launch(batch, workspace=space, plan=FilterPlan(rounds=True)))
+    assert not space.get("words", 1, torch.int64).any()
+    agree(batch, launch(batch, workspace=space))
+
+
+def test_more_drafts_than_a_word_holds() -> None:
+    batch = drawn(3, 12, requests=1, most=28, greedy=0.0, gaps=0.0, spread=0.05)
+    agree(batch, launch(batch, max_drafts=28))
+
+
+def test_draft_logits() -> None:
+    """The same q as draft logits at the drafter's own temperature; placeholders among them."""
+    batch = drawn(4, 150, requests=4, greedy=0.0)
+    assert batch.draft_probs is not None
+    own = torch.tensor([0.5, 1.0, 2.0, 1.5], device=DEVICE)
+    logits = batch.draft_probs.double().log() * own[batch.draft_request][:, None].double()
+    proposal = Proposal(logits=logits.float(), temperature=own)
+    agree(batch, launch(batch, proposal=proposal))
+
+
+def test_broken_rows_touch_nobody_else() -> None:
+    batch = drawn(5, 100, requests=4, coins=False, greedy=0.0)
+    clean = launch(batch)
+    logits = batch.target_logits.clone()
+    first = batch.first_row.tolist()
+    for request, value in ((0, float("nan")), (1, float("-inf")), (2, float("inf"))):
+        logits[first[request]] = value
+    broken = launch(batch.replace(target_logits=logits, check_values=False))
+    assert torch.equal(broken.token_ids[3], clean.token_ids[3])
+    assert bool((broken.num_emitted >= 1).all())
+    assert bool(((broken.token_ids >= -1) & (broken.token_ids < 100)).all())
+
+
+def test_own_streams_and_strided_rows() -> None:
+    """One-hot drafts: the tokens of the reference also under the requests' own streams."""
+    batch = drawn(6, 200, dense=False, coins=False)
+    wide = torch.full((batch.target_logits.shape[0], 401), float("nan"), device=DEVICE)
+    wide[:, 1::2] = batch.target_logits
+    strided = batch.replace(target_logits=wide[:, 1::2], check_values=False)
+    ours, theirs = launch(strided), reference(batch)
+    assert torch.equal(ours.token_ids, theirs.token_ids)
