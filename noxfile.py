@@ -161,10 +161,24 @@ def real(session: nox.Session) -> None:
 
 
 @nox.session
+def gpu(session: nox.Session) -> None:
+    """Check and time the kernels on a CUDA device; -- STEP ... runs some, -- --list names them."""
+    _install(session, extras="gpu")
+    session.run("python", str(ROOT / "benchmarks" / "gpu.py"), *session.posargs)
+
+
+@nox.session
 def false_alarms(session: nox.Session) -> None:
     """Measure how often a correct sampler is accused at a deliberately large alpha (slow)."""
     _install(session)
     session.run("python", str(ROOT / "benchmarks" / "false_alarms.py"), *session.posargs)
+
+
+@nox.session
+def mutation(session: nox.Session) -> None:
+    """Change every formula of laws and evidence and see a test fail (slow); -- --modules NAME."""
+    _install(session, groups=("test", "mutation"))
+    session.run("python", str(ROOT / "benchmarks" / "mutation.py"), *session.posargs)
 
 
 @nox.session

@@ -206,11 +206,14 @@ def sanitize() -> tuple[bool, str]:
     Run it once without the tool before: that fills Triton's cache, and compiling is most of it.
     """
     generator = torch.Generator(device="cuda").manual_seed(20)
-    count = 0
-    for vocab, dense in ((300, True), (2100, False)):
-        batch = random_batch(generator, vocab, 4, 2, torch.bfloat16, dense=dense, coins=False)
-        for one in (batch, with_filters(batch, generator)):
-            out = triton_chain(one)
+    count, chain = 0, TritonChain(small_vocab=0, chain_vocab=0)
+    for vocab, dense, coins in ((300, True, False), (300, True, True), (2100, False, False)):
+        batch = random_batch(generator, vocab, 4, 2, torch.bfloat16, dense=dense, coins=coins)
+        for sampler, one in (
+            (chain, batch), (triton_chain, batch), (triton_chain, with_filters(batch, generator)),
+        ):  # fmt: skip
+            out = sampler(one)
+            assert bool((out.token_ids < vocab).all()), f"V={vocab}: {out.token_ids.tolist()}"
             count += int(out.num_emitted.sum())
         filtered = filter_logits(
             one.target_logits, one.cu_drafts, one.temperature, one.top_k, one.top_p, one.min_p,

@@ -19,6 +19,7 @@ import itertools
 import json
 import math
 import random
+import signal
 import sys
 import time
 from collections.abc import Iterable, Iterator
@@ -108,15 +109,26 @@ def measure(case: Case, bandwidth: float, only: Iterable[str], eager: bool) -> L
     return line
 
 
+def head(line: Line) -> str:
+    """The columns that every line has."""
+    c = line.case
+    said = f"| {c.vocab:6d} | {c.requests:3d} | {c.drafts} | {c.kind:7s} | {line.accepted:4.2f}"
+    return f"{said} | {line.floor:5.1f} | {line.exit_floor:5.1f} |"
+
+
+def show_one(line: Line) -> None:
+    """Print a line as soon as it is measured, so that a run that is killed leaves it behind."""
+    cells = ", ".join(f"{name} {us:.1f}" for name, us in line.graph.items())
+    print(f"{head(line)} {cells}", flush=True)
+
+
 def show(lines: list[Line]) -> None:
     """Print the table and the geometric means against each peer."""
     names = list(dict.fromkeys(name for line in lines for name in line.graph))
     print("|   V    |  B  | K | drafts  | acc. | floor | exit | " + " | ".join(names) + " |")
     for line in lines:
-        c = line.case
         cells = " | ".join(f"{line.graph.get(name, float('nan')):7.1f}" for name in names)
-        head = f"| {c.vocab:6d} | {c.requests:3d} | {c.drafts} | {c.kind:7s} | {line.accepted:4.2f}"
-        print(f"{head} | {line.floor:5.1f} | {line.exit_floor:5.1f} | {cells} |")
+        print(f"{head(line)} {cells} |")
     for label, mode in (("graph", "graph"), ("eager", "eager")):
         for peer, mine in itertools.product(names, ("ours", "ours, draft logits")):
             ratios = [
@@ -145,23 +157,44 @@ def main() -> None:
         could_not(options)
         return
     bandwidth = read_bandwidth()
-    print(f"{torch.cuda.get_device_name()}, read bandwidth {bandwidth / 1e12:.2f} TB/s")
+    name = torch.cuda.get_device_name()
+    print(f"{name}, read bandwidth {bandwidth / 1e12:.2f} TB/s", flush=True)
     if options.table != "grid":
         write(options.json, bandwidth, TABLES[options.table](options.quick))
         return
     only = ["ours", "ours, draft logits", *options.against] if options.against else []
-    lines, start = [], time.monotonic()
-    # In a fixed random order, so that a run that is cut short is a sample of the whole grid.
     cases = list(grid("quick" if options.quick else options.grid))
+    lines: list[Line] = []
+    signal.signal(signal.SIGTERM, stop)
+    try:
+        for line in measured(cases, bandwidth, only, options):
+            lines.append(line)
+            show_one(line)
+    finally:  # also where the run is cut short
+        lines.sort(key=lambda line: cases.index(line.case))
+        show(lines)
+        write(options.json, bandwidth, lines)
+
+
+def measured(
+    cases: list[Case], bandwidth: float, only: list[str], options: argparse.Namespace
+) -> Iterator[Line]:
+    """The lines one by one, until the seconds are used up.
+
+    In a fixed random order, so that a run that is cut short is a sample of the whole grid.
+    """
+    start = time.monotonic()
     for case in random.Random(0).sample(cases, len(cases)):
         if time.monotonic() - start > options.seconds:
             print(f"stopped after {options.seconds:.0f} s, before {case}")
-            break
-        lines.append(measure(case, bandwidth, only, options.eager))
+            return
+        yield measure(case, bandwidth, only, options.eager)
         torch.cuda.empty_cache()
-    lines.sort(key=lambda line: cases.index(line.case))
-    show(lines)
-    write(options.json, bandwidth, lines)
+
+
+def stop(number: int, frame: object) -> None:
+    """End as after an error, with the table of what was measured."""
+    raise SystemExit(f"stopped by signal {number}")
 
 
 TABLES = {"filters": filter_tables.show_filters, "temperature": filter_tables.show_temperatures}

@@ -10,17 +10,16 @@ from specverify.kernels._launch import Proposal, Workspace, verify_chain
 from specverify.kernels._launch_filtered import Filters, FilterWorkspace, verify_filtered
 from specverify.kernels._launch_small import SMALL_VOCAB, verify_small
 
+from specverify.contract import Batch, Capabilities, Emission, FinalCoin
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     import torch
 
-from specverify.contract import Batch, Capabilities, Emission, FinalCoin
-
-
 CHAIN_VOCAB = 16_384
-"""Below it ``verify_chain`` is not trusted yet: on an H200, in rows of a single tile with injected
-coins, it gave a token outside the vocabulary. ``verify_filtered`` was right there (docs/kernels.md)."""
+"""Below it ``verify_chain`` is not trusted yet: on an H200 it gave a token outside the vocabulary
+(V = 257 and 300, a full q, injected coins), and ``verify_filtered`` did not (docs/kernels.md)."""
 
 
 def _devices() -> tuple[str, ...]:

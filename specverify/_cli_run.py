@@ -10,6 +10,7 @@ import os
 import sys
 from collections import Counter
 from collections.abc import Generator, Mapping, Sequence
+from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -213,13 +214,19 @@ def suite_file(name: str) -> Path:
     return Path(spec.origin)
 
 
+def plugin_name() -> str:
+    """What ``-p`` takes: the entry point, or the module in a tree that is not installed."""
+    installed = metadata.entry_points(group="pytest11", name="specverify")
+    return "specverify" if installed else "specverify.pytest_plugin"
+
+
 def pytest_args(options: RunOptions, files: Sequence[Path], workers: int) -> list[str]:
     """The arguments of pytest: our suites and plugin, and nothing of the user's own set-up."""
     assert options.out is not None
     args = [
         *map(str, files),
         "-c", os.devnull, "--rootdir", str(files[0].parent), "--noconftest",
-        "--import-mode", "importlib", "-p", "specverify", "-p", "no:terminal",
+        "--import-mode", "importlib", "-p", plugin_name(), "-p", "no:terminal",
         "-p", "no:cacheprovider", "--junitxml", str(options.out / "junit.xml"),
         "-o", "junit_suite_name=specverify",
     ]  # fmt: skip

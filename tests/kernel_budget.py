@@ -50,6 +50,10 @@ def _explain(batch, target, coins, ours, theirs, b) -> Disagreement:
     first, row = int(batch.cu_drafts[b]), int(batch.first_row[b])
     mine, other = int(ours.num_emitted[b]) - 1, int(theirs.num_emitted[b]) - 1
     stop = min(mine, other)
+    emitted = ours.token_ids[b, : mine + 1]
+    # First of all: such a token has no weight to look up, and no near coin excuses it.
+    if bool(((emitted < 0) | (emitted >= batch.vocab_size)).any()):
+        return Disagreement(b, f"tokens {emitted.tolist()}", float("inf"), 0.0)
     if not torch.equal(ours.token_ids[b, :stop], theirs.token_ids[b, :stop]):
         return Disagreement(b, "accepted tokens", float("inf"), 0.0)
     p = target[row + stop]
@@ -79,7 +83,7 @@ def _explain(batch, target, coins, ours, theirs, b) -> Disagreement:
     coin = float(coins.final[b]) * total
     low = float(cdf[token] - weights[token])
     distance = max(low - coin, coin - float(cdf[token]), 0.0)
-    if not 0 <= token < batch.vocab_size or float(p[token]) == 0:
+    if float(p[token]) == 0:
         return Disagreement(b, "impossible token", float("inf"), 0.0)
     return Disagreement(b, "last token", distance, 8 * UNIT)
 

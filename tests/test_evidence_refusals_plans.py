@@ -23,6 +23,8 @@ from evidence_refusals import (
 
 from specverify import evidence
 
+TOO_SMALL = "{}: got a difference that needs {} questions; expected a larger one, for at most 1e+09"
+
 CALLS: Calls = [
     (
         evidence.tv_detectable,
@@ -148,6 +150,27 @@ CALLS: Calls = [
         },
     ),
     (
+        evidence.paired_detectable,
+        {"discordance": 0.0, "n": 1, "alpha": 0.01, "power": 0.9},
+        {
+            "discordance": share("discordance"),
+            "n": size("n", 1),
+            "alpha": level("alpha"),
+            "power": level("power"),
+        },
+    ),
+    (
+        evidence.unpaired_detectable,
+        {"rate": 1.0, "n_a": 1, "n_b": 1, "alpha": 0.05, "power": 0.9},
+        {
+            "rate": share("rate"),
+            "n_a": size("n_a", 1),
+            "n_b": size("n_b", 1),
+            "alpha": level("alpha"),
+            "power": level("power"),
+        },
+    ),
+    (
         evidence.unpaired_power,
         {"accuracy_a": 0.5, "accuracy_b": 0.75, "n_a": 1, "n_b": 1, "alpha": 0.05},
         {
@@ -179,6 +202,7 @@ CALLS: Calls = [
         {
             "difference": [
                 (0, "difference: got 0; expected a difference to look for"),
+                (1e-6, TOO_SMALL.format("difference", "4.2e+12")),
                 (-0.5, f"difference: got -0.5; {OVER} the discordance 0.4 in size"),
             ],
             "alpha": level("alpha"),
@@ -193,6 +217,7 @@ CALLS: Calls = [
             "accuracy_b": [
                 *level("accuracy_b"),
                 (0.5, "accuracy_b: got 0.5; expected another one than accuracy_a"),
+                (0.500001, TOO_SMALL.format("accuracy_b", "5.25e+12")),
             ],
             "alpha": level("alpha"),
             "power": level("power"),

@@ -14,7 +14,7 @@ from specverify import evidence
 from specverify.evidence.binomial import _detectable
 from specverify.evidence.contingency import _statistic
 from specverify.evidence.goodness_of_fit import power_divergence
-from specverify.evidence.power import _TWO_CELL_RATES, _miss
+from specverify.evidence.power import _TWO_CELL_RATES, _miss, pooled_detectable_tv
 
 
 def by_enumeration(rate: float, n: int, alpha: float, power: float) -> float:
@@ -280,6 +280,7 @@ def test_a_plan_with_tolerance_needs_trials_for_both() -> None:
     assert evidence.tolerant_detectable(3, 100, 0.0, 0.01, 0.9) == pytest.approx(
         math.sqrt(lambda_of(3, 0.01, 0.9) / 400), rel=1e-9
     )
+    assert evidence.tolerant_detectable(3, 1, 0.0, 0.01, 0.9) == 1.0
     few = evidence.tolerant_trials_needed(3, 0.999, 1e-6, 0.3, 0.4)
     assert few == 1
 
@@ -294,6 +295,9 @@ def test_plans_by_noncentrality() -> None:
     assert evidence.detectable_tv(2, 500, 0.01, 0.9) == max(two)
     assert evidence.tv_trials_needed([1.0], 0.99, 0.9, 0.05) == 1
     assert evidence.detectable_tv(1, 10, 0.01, 0.9) == pytest.approx(1 - 0.1**0.1, rel=1e-12)
+    for n in range(50, 120):  # what n trials detect, less a rounding, needs one more
+        tv = math.nextafter(evidence.detectable_tv(5, n, 0.01, 0.9), 0)
+        assert evidence.trials_needed(5, tv, 0.01, 0.9) == n + 1
     for law in (uniform_law(5), [0.25] * 4 + [0.0]):
         n = evidence.trials_needed_for_law(law, 0.1, 0.01, 0.9)
         assert n == evidence.trials_needed(np.count_nonzero(law), 0.1, 0.01, 0.9)
@@ -307,3 +311,12 @@ def test_where_the_library_gives_up_the_middle_of_the_law_is_right(
     monkeypatch.setattr(stats.ncx2, "cdf", lambda *_: math.nan)
     found = [_miss(limit, df, extra) for limit, (df, extra, _) in zip(limits, cases, strict=True)]
     assert found == pytest.approx([q for _, _, q in cases], rel=1e-4)
+
+
+def test_excluded_cells_and_a_single_one_are_part_of_the_promise() -> None:
+    """Ten draws of a fair coin tell at most 1/2; that none is outside it takes 0.6 to tell."""
+    excluded = evidence.pool([0.5, 0.5, 0.0], 10)
+    assert pooled_detectable_tv(excluded, 10, 0.4, 0.9999) == pytest.approx(1 - 1e-4**0.1)
+    assert pooled_detectable_tv(evidence.pool([0.5, 0.5], 10), 10, 0.4, 0.9999) <= 0.5
+    single = evidence.pool([1.0], 5)
+    assert pooled_detectable_tv(single, 5, 0.01, 0.9) == pytest.approx(1 - 0.1**0.2, rel=1e-12)

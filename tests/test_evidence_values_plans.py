@@ -156,6 +156,9 @@ def test_paired_power_by_all_tables() -> None:
     exact = stats.multinomial.pmf(tables, n, law)[reject].sum()
     assert planning.paired_power(difference, share, n, alpha) == pytest.approx(exact, abs=2e-12)
     assert planning.paired_power(0.5, 0.5, 40, alpha) <= 1.0
+    assert planning.paired_power(0.5 + 1e-12, 0.5, 40, alpha) == planning.paired_power(
+        0.5, 0.5, 40, alpha
+    )
 
 
 def test_mcnemars_limits() -> None:

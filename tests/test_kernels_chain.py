@@ -317,7 +317,7 @@ def test_what_it_does_not_do_raises() -> None:
 
 
 def test_the_budget_is_not_blind() -> None:
-    """A wrong token, an impossible one and a wrong length have no excuse."""
+    """A wrong token and one outside the vocabulary have no excuse, whatever the lengths."""
     batch = drawn(14, 31, requests=6, most=2, dense=False)
     right = reference(batch)
     shifted = right.token_ids.clone()
@@ -325,6 +325,14 @@ def test_the_budget_is_not_blind() -> None:
     found = disagreements(batch, Emission(shifted, right.num_emitted), right)
     assert len(found) == 6
     assert sum(one.lawful for one in found) == 0
+    for stray in (31, 1064630770, -1, -(2**40)):
+        shifted[:, 0] = stray
+        found = disagreements(batch, Emission(shifted, right.num_emitted), right)
+        assert len(found) == 6
+        assert not any(one.lawful for one in found)
+    # Not even where the length differs by a coin that is near: the token is looked at first.
+    found = disagreements(batch, Emission(shifted, right.num_emitted.clamp(max=1)), right)
+    assert not any(one.lawful for one in found)
     assert float(batch_probabilities(batch).max()) <= 1
 
 

@@ -1,0 +1,94 @@
+"""Which kernel the sampler ``triton`` takes for a batch (docs/kernels.md)."""
+
+from __future__ import annotations
+
+# isort: off
+from kernel_setup import DEVICE  # before triton
+
+# isort: on
+import pytest
+import torch
+from kernel_batches import random_batch
+from kernel_budget import disagreements
+from specverify.kernels import TritonChain, sampler, triton_chain
+
+from specverify.contract import Batch
+from specverify.reference import reference
+
+pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
+
+NAMES = ("verify_small", "verify_chain", "verify_filtered")
+
+
+def plain(vocab: int, **fields: float) -> Batch:
+    """One request without drafts."""
+    one = {"temperature": 1.0, "top_p": 1.0, "min_p": 0.0, "top_k": 0, **fields}
+    return Batch(
+        target_logits=torch.zeros(1, vocab), draft_token_ids=torch.zeros(0, dtype=torch.int64),
+        draft_probs=None, cu_drafts=torch.zeros(2, dtype=torch.int64),
+        seeds=torch.zeros(1, dtype=torch.uint64), positions=torch.zeros(1, dtype=torch.int64),
+        **{name: torch.tensor([value]) for name, value in one.items()},
+    )  # fmt: skip
+
+
+@pytest.fixture
+def called(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The names of the kernels that are called, which then do nothing."""
+    names: list[str] = []
+
+    def stub(name: str):
+        def verify(*_fields: object, **_options: object) -> tuple[torch.Tensor, torch.Tensor]:
+            names.append(name)
+            return torch.zeros(1, 1, dtype=torch.int64), torch.ones(1, dtype=torch.int64)
+
+        return verify
+
+    for name in NAMES:
+        monkeypatch.setattr(sampler, name, stub(name))
+    return names
+
+
+@pytest.mark.parametrize(
+    ("vocab", "name"),
+    [
+        (2, "verify_small"), (256, "verify_small"), (257, "verify_filtered"),
+        (300, "verify_filtered"), (16_383, "verify_filtered"), (16_384, "verify_chain"),
+        (32_000, "verify_chain"),
+    ],
+)  # fmt: skip
+def test_by_vocabulary(vocab: int, name: str, called: list[str]) -> None:
+    triton_chain(plain(vocab))
+    assert called == [name]
+
+
+@pytest.mark.parametrize(
+    "field", [{"top_k": 5}, {"top_p": 0.9}, {"min_p": 0.1}], ids=["top-k", "top-p", "min-p"]
+)
+@pytest.mark.parametrize("vocab", [100, 300, 32_000])
+def test_a_filter_decides_whatever_the_vocabulary(
+    vocab: int, field: dict[str, float], called: list[str]
+) -> None:
+    triton_chain(plain(vocab, **field))
+    assert called == ["verify_filtered"]
+
+
+def test_filters_of_greedy_requests_do_not_count(called: list[str]) -> None:
+    triton_chain(plain(32_000, top_k=5, top_p=0.5, temperature=0.0))
+    triton_chain(plain(100, top_k=100))  # as many as there are: off
+    assert called == ["verify_chain", "verify_small"]
+
+
+def test_the_chain_kernel_can_be_forced(called: list[str]) -> None:
+    """As the tests of the chain kernel and the checks on a GPU do."""
+    for vocab in (2, 300, 16_384):
+        TritonChain(small_vocab=0, chain_vocab=0)(plain(vocab))
+    assert called == ["verify_chain"] * 3
+
+
+@pytest.mark.parametrize("dense", [True, False], ids=["dense", "one-hot"])
+def test_tokens_just_above_the_small_kernel(dense: bool) -> None:
+    """V = 300 without filters, through the kernels that it is sent to."""
+    generator = torch.Generator(device=DEVICE).manual_seed(1)
+    batch = random_batch(generator, 300, 5, 3, torch.float32, dense=dense, coins=True)
+    found = disagreements(batch, triton_chain(batch), reference(batch))
+    assert not [one for one in found if not one.lawful]
