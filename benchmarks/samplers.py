@@ -192,7 +192,7 @@ def measured(
         torch.cuda.empty_cache()
 
 
-def stop(number: int, frame: object) -> None:
+def stop(number: int, _frame: object) -> None:
     """End as after an error, with the table of what was measured."""
     raise SystemExit(f"stopped by signal {number}")
 

@@ -66,11 +66,11 @@ def _forms() -> Iterator[tuple[str, Any, dict[str, str], dict[str, Any]]]:
     yield from small_and_block_forms()
 
 
-def build(architecture: int = 90, only: str = "") -> Iterator[Built]:
-    """Compile for ``sm_<architecture>``; the names that contain ``only``."""
+def build(architecture: int = 90, *only: str) -> Iterator[Built]:
+    """Compile for ``sm_<architecture>``: all, or the names that contain one of ``only``."""
     target = GPUTarget("cuda", architecture, 32)
     for name, kernel, pointers, constants in _forms():
-        if only not in name:
+        if only and not any(part in name for part in only):
             continue
         signature = {
             arg: pointers.get(arg, "constexpr" if arg in constants else "i64")
@@ -91,5 +91,5 @@ def build(architecture: int = 90, only: str = "") -> Iterator[Built]:
 
 
 if __name__ == "__main__":
-    for one in build(int(sys.argv[1]) if len(sys.argv) > 1 else 90, *sys.argv[2:3]):
+    for one in build(int(sys.argv[1]) if len(sys.argv) > 1 else 90, *sys.argv[2:]):
         print(f"{one.name:32s} cubin {one.bytes:8d} B  shared {one.shared:6d} B")  # noqa: T201

@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
     import torch
 
-CHAIN_VOCAB = 16_384
-"""Below it ``verify_chain`` is not trusted yet: on an H200 it gave a token outside the vocabulary
-(V = 257 and 300, a full q, injected coins), and ``verify_filtered`` did not (docs/kernels.md)."""
+CHAIN_VOCAB: int | None = None
+"""Not trusted yet: on an H200 ``verify_chain`` gave a token outside the vocabulary (V = 257 and 300,
+a full q, injected coins), and ``verify_filtered`` did not (docs/kernels.md)."""
 
 
 def _devices() -> tuple[str, ...]:
@@ -33,7 +33,7 @@ class TritonChain:
     Args:
         workspace: scratch kept between calls; ``None`` allocates for every call.
         small_vocab: largest vocabulary that goes to ``verify_small``; 0 for none.
-        chain_vocab: smallest vocabulary that goes to ``verify_chain`` (see :data:`CHAIN_VOCAB`).
+        chain_vocab: smallest vocabulary that goes to ``verify_chain``, ``None`` for none.
         filter_workspace: the same as ``workspace`` for batches in which some request filters.
     """
 
@@ -42,7 +42,7 @@ class TritonChain:
         workspace: Workspace | None = None,
         small_vocab: int = SMALL_VOCAB,
         filter_workspace: FilterWorkspace | None = None,
-        chain_vocab: int = CHAIN_VOCAB,
+        chain_vocab: int | None = CHAIN_VOCAB,
     ) -> None:
         self.workspace, self.small_vocab = workspace, small_vocab
         self.chain_vocab = chain_vocab
@@ -92,7 +92,8 @@ class TritonChain:
         filtered = bool(on.any())
         if batch.vocab_size <= self.small_vocab and not filtered:
             return verify_small
-        if batch.vocab_size >= self.chain_vocab and not filtered:
+        chain = self.chain_vocab is not None and batch.vocab_size >= self.chain_vocab
+        if chain and not filtered:
             return functools.partial(verify_chain, workspace=self.workspace)
         filters = Filters(batch.top_k, batch.top_p, batch.min_p)
         return functools.partial(verify_filtered, filters=filters, workspace=self.filter_workspace)

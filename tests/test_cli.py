@@ -351,3 +351,14 @@ def test_an_html_report_that_cannot_be_written_is_refused_before_anything_runs(c
     done = command("run", *SAMPLER, "--html", ".")
     assert (done.exit_code, Path("specverify-out/results.json").exists()) == (2, False)
     assert "html: got '.', which is a folder" in done.output
+
+
+@pytest.mark.parametrize(
+    ("found", "name"), [((), "specverify.pytest_plugin"), (("one",), "specverify")]
+)
+def test_a_tree_that_is_not_installed_names_its_plugin(
+    found: tuple[str, ...], name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where there is no entry point, ``-p specverify`` would load a package without options."""
+    monkeypatch.setattr(_cli_run.metadata, "entry_points", lambda **_: found)
+    assert _cli_run.plugin_name() == name

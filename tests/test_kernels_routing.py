@@ -52,8 +52,7 @@ def called(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     ("vocab", "name"),
     [
         (2, "verify_small"), (256, "verify_small"), (257, "verify_filtered"),
-        (300, "verify_filtered"), (16_383, "verify_filtered"), (16_384, "verify_chain"),
-        (32_000, "verify_chain"),
+        (300, "verify_filtered"), (32_000, "verify_filtered"),
     ],
 )  # fmt: skip
 def test_by_vocabulary(vocab: int, name: str, called: list[str]) -> None:
@@ -75,7 +74,13 @@ def test_a_filter_decides_whatever_the_vocabulary(
 def test_filters_of_greedy_requests_do_not_count(called: list[str]) -> None:
     triton_chain(plain(32_000, top_k=5, top_p=0.5, temperature=0.0))
     triton_chain(plain(100, top_k=100))  # as many as there are: off
-    assert called == ["verify_chain", "verify_small"]
+    assert called == ["verify_filtered", "verify_small"]
+
+
+def test_the_chain_kernel_from_some_vocabulary_on(called: list[str]) -> None:
+    for vocab in (256, 257, 999, 1000):
+        TritonChain(chain_vocab=1000)(plain(vocab))
+    assert called == ["verify_small", "verify_filtered", "verify_filtered", "verify_chain"]
 
 
 def test_the_chain_kernel_can_be_forced(called: list[str]) -> None:
