@@ -30,7 +30,13 @@ CALLS: Calls = [
         evidence.two_sample_test,
         {"counts_a": [10, 20], "counts_b": [20, 10], "alpha": 0.01},
         {
-            "counts_a": table("counts_a", 2)[1:],
+            "counts_a": [
+                *table("counts_a", 2)[1:],
+                (
+                    [],
+                    "counts_a: got float64[0]; expected integers [1], one for each cell of the law",
+                ),
+            ],
             "counts_b": table("counts_b", 2),
             "alpha": level("alpha"),
             "power": level("power"),

@@ -22,6 +22,7 @@ from evidence_refusals import (
 )
 
 from specverify import evidence
+from specverify.evidence.tolerant import threshold
 
 TOO_SMALL = "{}: got a difference that needs {} questions; expected a larger one, for at most 1e+09"
 
@@ -147,6 +148,18 @@ CALLS: Calls = [
             "tv": level("tv"),
             "alpha": level("alpha"),
             "power": level("power"),
+        },
+    ),
+    (
+        threshold,
+        {"cells": 2, "lambda0": 0.0, "alpha": 0.01},
+        {
+            "cells": size("cells", 2),
+            "alpha": level("alpha"),
+            "lambda0": [
+                (bad, f"lambda0: got {bad}; expected a finite number >= 0")
+                for bad in (-0.001, math.inf, NAN)
+            ],
         },
     ),
     (

@@ -113,6 +113,10 @@ def test_a_rate() -> None:
     assert evidence.binomial_detectable(0.5, 10, 0.01, 0.9) == pytest.approx(
         0.9**0.1 - 0.5, rel=1e-9
     )
+    # at n = 3 the p-value of none and of all is 1/4, the level itself
+    assert evidence.binomial_detectable(0.5, 3, 0.25, 0.9) == pytest.approx(
+        0.9 ** (1 / 3) - 0.5, rel=1e-9
+    )
     certain = evidence.binomial_test(3, 4, 1.0, alpha=0.05)
     assert (certain.value, certain.zero_hits, certain.p_value) == (0.75, 1, 0.0)
     assert (certain.cells, certain.power) == (1, 0.999)
@@ -252,6 +256,11 @@ def test_the_edge_of_a_tolerant_rate_that_is_harder_to_tell_counts() -> None:
         assert found.detectable_tv == pytest.approx(0.05 + by_edge[1], rel=1e-9)
 
 
+def test_a_single_draw_may_tell_something() -> None:
+    found = evidence.tolerant_test([0, 1], [0.1, 0.9], evidence.Allowance(), alpha=0.5, power=0.6)
+    assert found.detectable_tv == pytest.approx(0.5, rel=1e-9)  # one success rejects: 0.6 - 0.1
+
+
 def test_a_far_tolerant_tail_is_the_larger_of_the_two() -> None:
     p, allowed = np.array([0.001, 0.001, 0.998]), evidence.Allowance(absolute=1e-5)
     counts, n = np.array([60, 20, 19920]), 20_000
@@ -281,6 +290,12 @@ def test_a_plan_with_tolerance_needs_trials_for_both() -> None:
         math.sqrt(lambda_of(3, 0.01, 0.9) / 400), rel=1e-9
     )
     assert evidence.tolerant_detectable(3, 1, 0.0, 0.01, 0.9) == 1.0
+    limit = stats.ncx2.isf(0.01, 2, 400)  # a forgiven noncentrality of 1 for each trial
+    seen = evidence.tolerant_detectable(3, 400, 1.0, 0.01, 0.9)
+    assert stats.ncx2.sf(limit, 2, 1600 * seen**2) == pytest.approx(0.9, rel=1e-6)
+    for n in (64, 100):
+        tv = evidence.tolerant_detectable(3, n, 1e-6, 0.01, 0.9)
+        assert evidence.tolerant_trials_needed(3, tv, 1e-6, 0.01, 0.9) == n
     few = evidence.tolerant_trials_needed(3, 0.999, 1e-6, 0.3, 0.4)
     assert few == 1
 
@@ -295,9 +310,12 @@ def test_plans_by_noncentrality() -> None:
     assert evidence.detectable_tv(2, 500, 0.01, 0.9) == max(two)
     assert evidence.tv_trials_needed([1.0], 0.99, 0.9, 0.05) == 1
     assert evidence.detectable_tv(1, 10, 0.01, 0.9) == pytest.approx(1 - 0.1**0.1, rel=1e-12)
-    for n in range(50, 120):  # what n trials detect, less a rounding, needs one more
-        tv = math.nextafter(evidence.detectable_tv(5, n, 0.01, 0.9), 0)
-        assert evidence.trials_needed(5, tv, 0.01, 0.9) == n + 1
+    for n in range(60, 80):  # what n trials detect, less a rounding, needs one more
+        tv = math.nextafter(evidence.detectable_tv(3, n, 0.01, 0.9), 0)
+        assert evidence.trials_needed(3, tv, 0.01, 0.9) == n + 1
+    just = [evidence.detectable_tv(3, n, 0.01, 0.9) for n in range(60, 80)]
+    needed = [evidence.trials_needed(3, tv, 0.01, 0.9) for tv in just]
+    assert min(n - m for n, m in zip(needed, range(60, 80), strict=True)) == 0
     for law in (uniform_law(5), [0.25] * 4 + [0.0]):
         n = evidence.trials_needed_for_law(law, 0.1, 0.01, 0.9)
         assert n == evidence.trials_needed(np.count_nonzero(law), 0.1, 0.01, 0.9)
@@ -307,6 +325,7 @@ def test_where_the_library_gives_up_the_middle_of_the_law_is_right(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     cases = [(df, extra, q) for df, extra in ((50, 30), (200, 100)) for q in (0.5, 0.99)]
+    cases += [(20, 300, 0.3), (20, 300, 0.9)]
     limits = [stats.ncx2.ppf(q, df, extra) for df, extra, q in cases]
     monkeypatch.setattr(stats.ncx2, "cdf", lambda *_: math.nan)
     found = [_miss(limit, df, extra) for limit, (df, extra, _) in zip(limits, cases, strict=True)]
@@ -320,3 +339,11 @@ def test_excluded_cells_and_a_single_one_are_part_of_the_promise() -> None:
     assert pooled_detectable_tv(evidence.pool([0.5, 0.5], 10), 10, 0.4, 0.9999) <= 0.5
     single = evidence.pool([1.0], 5)
     assert pooled_detectable_tv(single, 5, 0.01, 0.9) == pytest.approx(1 - 0.1**0.2, rel=1e-12)
+
+
+def test_a_plan_counts_the_cells_that_rounding_up_to_batches_would_add() -> None:
+    three, four = (evidence.trials_needed(k, 0.1, 0.01, 0.9) for k in (3, 4))
+    rare = 20 / (1.02 * three)  # a cell of its own from 2 % more trials on
+    law = [rare, 0.3, 0.3, 0.4 - rare]
+    assert evidence.trials_needed_for_law(law, 0.1, 0.01, 0.9, slack=0.0) == three < four
+    assert evidence.trials_needed_for_law(law, 0.1, 0.01, 0.9, slack=0.05) == four

@@ -12,7 +12,7 @@ from scipy import special, stats
 
 from specverify import evidence
 from specverify.evidence import accuracy_power as planning
-from specverify.evidence import barnard
+from specverify.evidence import barnard, two_sample
 from specverify.evidence.accuracies import most_discordant
 from specverify.evidence.eprocess import SequentialTest
 from specverify.evidence.suspects import Suspect
@@ -102,6 +102,13 @@ def test_permutations_stop_at_the_fiftieth_exceedance_or_at_the_most() -> None:
     assert evidence.two_sample_test([9, 9, 0], [0, 0, 9], alpha=0.03, floor=1).permutations == 680
 
 
+def test_the_last_exceedance_may_be_the_last_of_a_block(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(two_sample, "_BLOCK", 40)
+    monkeypatch.setattr(two_sample, "_EXCEEDANCES", 40)
+    found = evidence.two_sample_test([30, 30, 30], [30, 30, 30], alpha=0.01)
+    assert (found.p_value, found.permutations) == (1.0, 40)
+
+
 def test_tables_are_permuted_from_one_in_ten_thousand_on_and_up_to_numpys_limit() -> None:
     near = evidence.two_sample_test([30, 30, 30], [30, 31, 29], alpha=1e-4)
     assert (near.method, near.p_value) == ("permutation", 50 / near.permutations)
@@ -116,10 +123,19 @@ def test_merged_cells_of_two_tables_have_a_mass() -> None:
     assert (empty.cells, empty.value, empty.permutations) == (2, 0.0, 0)
 
 
+def test_tables_of_one_cell_have_nothing_to_compare() -> None:
+    found = evidence.two_sample_test([5], [7], alpha=0.1)
+    assert (found.method, found.p_value, found.cells) == ("none", 1.0, 1)
+
+
 def test_plans_for_two_tables() -> None:
     assert evidence.two_sample_trials_needed(4, 0.1, 1e-5, 0.9) == math.ceil(
         lambda_of(4, 1e-5, 0.9) / 0.02
     )
+    assert evidence.two_sample_trials_needed(3, 0.9, 0.5, 0.51) == 1
+    for tv in (0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5):
+        n = evidence.two_sample_trials_needed(2, tv, 0.01, 0.9)
+        assert evidence.two_sample_detectable(2, n - 1, n - 1, 0.01, 0.9) > tv
     assert evidence.two_sample_detectable(4, 300, 600, 1e-5, 0.9) == pytest.approx(
         math.sqrt(lambda_of(4, 1e-5, 0.9) / 800), rel=1e-9
     )

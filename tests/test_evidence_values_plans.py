@@ -39,6 +39,7 @@ def test_the_score_of_two_rates() -> None:
     with np.errstate(invalid="ignore"):
         usual = (x / 12 - y / 15) ** 2 / (pooled * (1 - pooled) * (1 / 12 + 1 / 15))
     np.testing.assert_allclose(barnard.score(x, y, 12, 15), np.nan_to_num(usual), rtol=1e-12)
+    assert barnard.score(1, 0, 1, 1) == 2
     assert barnard.score([[1], [2]], [3, 4, 5], 12, 15).shape == (2, 3)
 
 
@@ -173,6 +174,7 @@ def test_mcnemars_limits() -> None:
 def test_a_search_goes_down_by_twentieths_and_up_by_two_hundredths() -> None:
     assert planning._search(lambda n: n / 1000, 1000.9, 0.5) == 501  # .. 509, 483, 485, .., 501
     assert planning._search(lambda n: n / 1000, 490.0, 0.5) == 500
+    assert planning._search(lambda n: n / 1000, 500.0, 0.5) == 501  # 475, 477, .., 501
     assert planning._search(lambda n: n / 10, 3.0, 0.5) == 5
     assert planning._search(lambda _: 1.0, 40.0, 0.5) == 1
     assert planning._search(lambda n: float(n >= 2), 0.3, 0.5) == 2

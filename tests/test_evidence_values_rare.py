@@ -97,6 +97,8 @@ def test_scales_around_the_one_that_fits() -> None:
     powers = 4.0 ** np.arange(-2, 3)
     even = importance._scales(np.array([4, 4, 4]), np.array([4.0, 4.0, 4.0]))
     np.testing.assert_allclose(even, [*(16 * 12 * powers), 64 * 12], rtol=1e-12)
+    typical = importance._scales(np.array([3, 1]), np.array([2.0, 2.0]))  # X2 = 1 = k - 1
+    np.testing.assert_allclose(typical, [*(16 * 4 * powers), 64 * 4], rtol=1e-12)
     single = importance._scales(np.array([9, 0, 0]), np.array([3.0, 3.0, 3.0]))
     np.testing.assert_allclose(single, [*(0.25 * powers), 64 * 9], rtol=1e-12)
 

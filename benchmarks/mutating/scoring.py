@@ -95,6 +95,7 @@ def report(records: list[Record], total: int) -> int:
     if 0 < len(records) < total:
         sample = stats.binomtest(rows["all"]["survived"], len(records)).proportion_ci(0.95)
         say(f"unexplained among all, at 95 %: {sample.low:.2%} to {sample.high:.2%}")
+        say("(a sample no longer, once tests were written for its survivors)")
     survivors = [record for record in records if record["status"] == "survived"]
     for record in survivors:
         say(f"\n{record['name']}\n{record['diff']}")
