@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import torch
 
 CHAIN_VOCAB: int | None = None
-"""Not trusted yet: on an H200 ``verify_chain`` gave a token outside the vocabulary (V = 257 and 300,
+"""Not trusted yet: on an H200 ``verify_chain`` gave tokens outside the vocabulary (V = 257, 300,
 a full q, injected coins), and ``verify_filtered`` did not (docs/kernels.md)."""
 
 
