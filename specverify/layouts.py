@@ -261,5 +261,7 @@ def _wanted_filters(draw: st.DrawFn, vocab: int) -> tuple[int, float, float]:
     """Top-k, top-p, min-p: all off, or any mixture; top-k may exceed V by one."""
     if not draw(st.booleans()):
         return _OFF
-    top_k = draw(st.integers(1, vocab + 1)) if draw(st.booleans()) else 0
+    # Everything and more than everything are the ends that samplers get wrong.
+    some = st.integers(1, vocab) | st.sampled_from((vocab, vocab + 1))
+    top_k = draw(some) if draw(st.booleans()) else 0
     return top_k, draw(st.sampled_from(_TOP_P)), draw(st.sampled_from(_MIN_P))
