@@ -23,9 +23,15 @@ MAPPED = {
 NOT_SHIPPED = ("tests", "benchmarks", "docs", "kernels", "reports", "suites")
 
 
+def installed() -> importlib.metadata.Distribution:
+    """What pip installed; a build leaves metadata in the tree, too, which a test may put first."""
+    every = importlib.metadata.distributions(name=DISTRIBUTION)
+    return next(one for one in every if one.read_text("WHEEL") is not None)
+
+
 def installed_names() -> set[str] | None:
     """The files of the installed wheel; ``None`` for an editable install, which lists none."""
-    distribution = importlib.metadata.distribution(DISTRIBUTION)
+    distribution = installed()
     origin = json.loads(distribution.read_text("direct_url.json") or "{}")
     if origin.get("dir_info", {}).get("editable"):
         return None
@@ -99,7 +105,7 @@ def test_every_package_of_the_tree_is_listed() -> None:
 
 
 def entry_points() -> list[importlib.metadata.EntryPoint]:
-    return list(importlib.metadata.distribution(DISTRIBUTION).entry_points)
+    return list(installed().entry_points)
 
 
 def test_the_command_the_plugin_and_the_samplers_are_registered() -> None:
