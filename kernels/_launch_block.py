@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 import triton
 from specverify.kernels._launch import Proposal, filter_logits
 from specverify.kernels.block import last_kernel, ratio_kernel, softmax_kernel, test_kernel
 from specverify.kernels.chain import LOGITS
-from specverify.kernels.sampler import TritonChain
+from specverify.kernels.sampler import TritonChain, any_filter
 
-from specverify.contract import AcceptanceRule, Emission, Topology
+from specverify.contract import AcceptanceRule, Topology
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from specverify.contract import Batch
 
 _TILE = 1024
@@ -93,46 +95,33 @@ def verify_block(
     return tokens, emitted
 
 
-def _filtered(batch: Batch) -> torch.Tensor:
-    """The logits, or a filtered copy where some request has a filter; asking reads a flag back."""
-    on = (batch.top_k > 0) | (batch.top_p < 1) | (batch.min_p > 0)
-    if not bool((on & (batch.temperature > 0)).any()):
-        return batch.target_logits
-    return filter_logits(
-        batch.target_logits, batch.cu_drafts, batch.temperature, batch.top_k, batch.top_p,
-        batch.min_p, max_drafts=batch.max_drafts,
-    )  # fmt: skip
-
-
-class TritonBlock:
+class TritonBlock(TritonChain):
     """Block verification on the GPU, or on the CPU under ``TRITON_INTERPRET=1``."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.capabilities = dataclasses.replace(
-            TritonChain().capabilities,
+            self.capabilities,
             topology=Topology.BLOCK,
             acceptance=AcceptanceRule.UNDECLARED,
             arithmetic=(),
         )
 
-    def __call__(self, batch: Batch, /) -> Emission:
-        """Verify a packed batch; the input is not changed.
+    def _verifier(self, batch: Batch) -> Callable[..., tuple[torch.Tensor, torch.Tensor]]:
+        """``verify_block``, on a filtered copy of the logits where some request has a filter."""
+        if not any_filter(batch):
+            return verify_block
 
-        Raises:
-            ValueError: if the coins are those of a race.
-        """
-        coins = batch.coins
-        if coins is not None and coins.final is None:
-            raise ValueError("coins.noise: got a race; expected coins.final (inverse CDF)")
-        injected = None
-        if coins is not None and coins.final is not None:
-            injected = (coins.accept, coins.final)
-        tokens, emitted = verify_block(
-            _filtered(batch), batch.draft_token_ids, batch.cu_drafts, batch.temperature,
-            batch.seeds, batch.positions, max_drafts=batch.max_drafts,
-            proposal=Proposal(probs=batch.draft_probs), coins=injected,
-        )  # fmt: skip
-        return Emission(tokens, emitted)
+        def verify(
+            logits: torch.Tensor, *fields: Any, **named: Any
+        ) -> tuple[torch.Tensor, torch.Tensor]:
+            kept = filter_logits(
+                logits, batch.cu_drafts, batch.temperature, batch.top_k, batch.top_p, batch.min_p,
+                max_drafts=batch.max_drafts,
+            )  # fmt: skip
+            return verify_block(kept, *fields, **named)
+
+        return verify
 
 
 triton_block = TritonBlock()

@@ -27,6 +27,13 @@ def _devices() -> tuple[str, ...]:
     return ("cpu", "cuda") if interpreted else ("cuda",)
 
 
+def any_filter(batch: Batch) -> bool:
+    """Whether a random request has a filter that is on; reads one flag back."""
+    top_k = (batch.top_k > 0) & (batch.top_k < batch.vocab_size)
+    on = (top_k | (batch.top_p < 1) | (batch.min_p > 0)) & (batch.temperature > 0)
+    return bool(on.any())
+
+
 class TritonChain:
     """Chain verification on the GPU, or on the CPU under ``TRITON_INTERPRET=1``.
 
@@ -87,9 +94,7 @@ class TritonChain:
         Asking whether a filter is on reads one flag back; an engine that knows its requests calls
         ``verify_chain`` or ``verify_filtered``, which never synchronise.
         """
-        top_k = (batch.top_k > 0) & (batch.top_k < batch.vocab_size)
-        on = (top_k | (batch.top_p < 1) | (batch.min_p > 0)) & (batch.temperature > 0)
-        filtered = bool(on.any())
+        filtered = any_filter(batch)
         if batch.vocab_size <= self.small_vocab and not filtered:
             return verify_small
         chain = self.chain_vocab is not None and batch.vocab_size >= self.chain_vocab
