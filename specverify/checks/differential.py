@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -20,7 +19,7 @@ from specverify import evidence
 from specverify.checks.audit import Audit, Disagreement
 from specverify.checks.branches import branch_at
 from specverify.checks.diagnosis import Branch, Problem
-from specverify.checks.exact_failure import failed_verdict
+from specverify.checks.exact_failure import answer
 from specverify.checks.experiment import Plan, Progress, Settings
 from specverify.checks.layout_experiment import parts_of, problem_of
 from specverify.checks.layout_search import search
@@ -28,7 +27,7 @@ from specverify.checks.oracle import reference_for
 from specverify.checks.snippets import differential_snippet
 from specverify.checks.structural import structural_violations
 from specverify.checks.threshold_coins import with_threshold_coins
-from specverify.checks.verdict import Status, Verdict, exact_verdict
+from specverify.checks.verdict import Verdict
 from specverify.contract import (
     AcceptanceRule,
     Batch,
@@ -95,37 +94,26 @@ class DifferentialExperiment:
         self, subject: Subject, settings: Settings, progress: Progress | None = None
     ) -> list[Verdict]:
         """Compare over many layouts; an unlawful disagreement shrinks and becomes one FAIL."""
-        started = time.perf_counter()
-        reason = unsupported(subject.capabilities)
-        if reason:
-            return [
-                exact_verdict(
-                    self, self.case, Status.NOT_SUPPORTED, reason, trials=0, started=started
-                )
-            ]
-        stream = self._stream(settings)
         tally = _Tally()
-        found = search(
-            self._layouts(subject.capabilities),
-            functools.partial(self._problems, subject, settings, tally),
-            seed=int(stream.bits64(0, 0, 0, Purpose.LAYOUT)),
-            examples=settings.trials or round(settings.profile.examples * self.share),
-            shrink=settings.shrink,
-            progress=progress,
+        return answer(
+            self,
+            unsupported=unsupported(subject.capabilities),
+            find=lambda: search(
+                self._layouts(subject.capabilities),
+                functools.partial(self._problems, subject, settings, tally),
+                seed=int(self._stream(settings).bits64(0, 0, 0, Purpose.LAYOUT)),
+                examples=settings.trials or round(settings.profile.examples * self.share),
+                shrink=settings.shrink,
+                progress=progress,
+            ),
+            snippet=lambda found: differential_snippet(
+                subject, found, self._seed(settings), settings.device
+            ),
+            holds=lambda found: (
+                f"{found.examples} layouts, {tally.requests:,} requests: all emitted as the "
+                f"reference does, {tally.lawful} of them up to the float budget of a threshold"
+            ),
         )
-        if found.problem is not None:
-            seed = self._seed(settings)
-            snippet = differential_snippet(subject, found, seed, settings.device)
-            return [failed_verdict(self, found, snippet, started)]
-        text = (
-            f"{found.examples} layouts, {tally.requests:,} requests: all emitted as the reference "
-            f"does, {tally.lawful} of them up to the float budget of a threshold"
-        )
-        return [
-            exact_verdict(
-                self, self.case, Status.PASS, text, trials=found.examples, started=started
-            )
-        ]
 
     def _layouts(self, capabilities: Capabilities) -> SearchStrategy[Batch]:
         """Layouts with injected coins, ordinary and extreme ones."""

@@ -1,8 +1,9 @@
-"""The verdict of an exact check that found a failing layout: where it fails, and the layout."""
+"""The verdict of an exact check that searches layouts: where it fails, and the smallest layout."""
 
 from __future__ import annotations
 
 import dataclasses
+import time
 from typing import TYPE_CHECKING
 
 from specverify.checks.diagnosis import Problem, Shrunk, ShrunkRequest
@@ -10,7 +11,40 @@ from specverify.checks.verdict import Asked, Status, Verdict, exact_verdict
 from specverify.contract import Batch
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from specverify.checks.layout_search import Found
+
+
+def answer(
+    asked: Asked,
+    *,
+    unsupported: str | None,
+    find: Callable[[], Found],
+    snippet: Callable[[Found], str | None],
+    holds: Callable[[Found], str],
+) -> list[Verdict]:
+    """The one verdict of an experiment that searches layouts.
+
+    Args:
+        asked: the experiment.
+        unsupported: why the subject cannot be asked, ``None`` if it can; then nothing is searched.
+        find: the search.
+        snippet: lines of Python that show a failing layout, if there are any.
+        holds: what is said of a search that found nothing.
+    """
+    started = time.perf_counter()
+    if unsupported:
+        return [
+            exact_verdict(asked, asked.case, Status.NOT_SUPPORTED, unsupported, started=started)
+        ]
+    found = find()
+    if found.problem is not None:
+        return [failed_verdict(asked, found, snippet(found), started)]
+    text = holds(found)
+    return [
+        exact_verdict(asked, asked.case, Status.PASS, text, trials=found.examples, started=started)
+    ]
 
 
 def failed_verdict(asked: Asked, found: Found, snippet: str | None, started: float) -> Verdict:

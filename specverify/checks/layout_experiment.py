@@ -9,19 +9,18 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from specverify.checks.branches import branch_at
 from specverify.checks.diagnosis import Problem
-from specverify.checks.exact_failure import failed_verdict
+from specverify.checks.exact_failure import answer
 from specverify.checks.experiment import Plan, Progress, Settings
 from specverify.checks.layout_search import Found, search
 from specverify.checks.rebatch import select
 from specverify.checks.snippets import property_snippet
 from specverify.checks.structural import WHOLE_BATCH, Violation, structural_violations
-from specverify.checks.verdict import Status, Verdict, exact_verdict
+from specverify.checks.verdict import Verdict
 from specverify.contract import Batch, Capabilities, Emission
 from specverify.faults import SamplerFault, call
 from specverify.replicate import replicate
@@ -67,31 +66,22 @@ class LayoutExperiment:
         self, subject: Subject, settings: Settings, progress: Progress | None = None
     ) -> list[Verdict]:
         """Try the layouts; a violation shrinks and becomes one FAIL."""
-        started = time.perf_counter()
-        reason = self.plan(subject.capabilities).unsupported
-        if reason:
-            return [
-                exact_verdict(
-                    self, self.case, Status.NOT_SUPPORTED, reason, trials=0, started=started
-                )
-            ]
-        stream = self._stream(settings)
-        found = search(
-            self.layouts(subject.capabilities),
-            functools.partial(self.problems, subject, settings),
-            seed=int(stream.bits64(0, 0, 0, Purpose.LAYOUT)),
-            examples=settings.trials or settings.profile.examples,
-            shrink=settings.shrink,
-            progress=progress,
+        return answer(
+            self,
+            unsupported=self.plan(subject.capabilities).unsupported,
+            find=lambda: search(
+                self.layouts(subject.capabilities),
+                functools.partial(self.problems, subject, settings),
+                seed=int(self._stream(settings).bits64(0, 0, 0, Purpose.LAYOUT)),
+                examples=settings.trials or settings.profile.examples,
+                shrink=settings.shrink,
+                progress=progress,
+            ),
+            snippet=functools.partial(self._snippet, subject, settings),
+            holds=lambda found: (
+                f"{found.examples} layouts, {self.copies} calls' worth of draws each, no violation"
+            ),
         )
-        if found.problem is not None:
-            return [failed_verdict(self, found, self._snippet(subject, settings, found), started)]
-        text = f"{found.examples} layouts, {self.copies} calls' worth of draws each, no violation"
-        return [
-            exact_verdict(
-                self, self.case, Status.PASS, text, trials=found.examples, started=started
-            )
-        ]
 
     def _stream(self, settings: Settings) -> Stream:
         return Stream.derive(settings.root_seed, "layouts", self.suite, self.case)

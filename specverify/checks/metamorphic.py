@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import time
 from collections.abc import Callable
 from contextlib import nullcontext
 from typing import TYPE_CHECKING
@@ -19,7 +18,7 @@ import torch
 from scipy import stats
 
 from specverify.checks.diagnosis import Problem
-from specverify.checks.exact_failure import failed_verdict
+from specverify.checks.exact_failure import answer
 from specverify.checks.experiment import Plan, Progress, Settings
 from specverify.checks.float_budget import expected_differences
 from specverify.checks.layout_experiment import sentence
@@ -29,7 +28,7 @@ from specverify.checks.rebatch import changed_requests
 from specverify.checks.snippets import relation_snippet
 from specverify.checks.structural import structural_violations
 from specverify.checks.threshold_coins import race_noise
-from specverify.checks.verdict import Status, Verdict, exact_verdict
+from specverify.checks.verdict import Verdict
 from specverify.contract import AcceptanceRule, Batch, Capabilities, Coins, Emission, FinalCoin
 from specverify.faults import SamplerFault, call
 from specverify.replicate import replicate
@@ -216,32 +215,20 @@ class MetamorphicExperiment:
         self, subject: Subject, settings: Settings, progress: Progress | None = None
     ) -> list[Verdict]:
         """Try the layouts; a broken relation shrinks and becomes one FAIL."""
-        started = time.perf_counter()
-        reason = self.plan(subject.capabilities).unsupported
-        if reason:
-            return [
-                exact_verdict(
-                    self, self.case, Status.NOT_SUPPORTED, reason, trials=0, started=started
-                )
-            ]
-        stream = self._stream(settings)
-        found = search(
-            self.layouts(subject.capabilities),
-            functools.partial(self.problems, subject, settings),
-            seed=int(stream.bits64(0, 0, 0, Purpose.LAYOUT)),
-            examples=settings.trials or max(1, round(settings.profile.examples * self.share)),
-            shrink=settings.shrink,
-            progress=progress,
+        return answer(
+            self,
+            unsupported=self.plan(subject.capabilities).unsupported,
+            find=lambda: search(
+                self.layouts(subject.capabilities),
+                functools.partial(self.problems, subject, settings),
+                seed=int(self._stream(settings).bits64(0, 0, 0, Purpose.LAYOUT)),
+                examples=settings.trials or max(1, round(settings.profile.examples * self.share)),
+                shrink=settings.shrink,
+                progress=progress,
+            ),
+            snippet=lambda found: relation_snippet(subject, found, self, settings),
+            holds=lambda found: f"{found.examples} layouts, the relation holds in each",
         )
-        if found.problem is not None:
-            snippet = relation_snippet(subject, found, self, settings)
-            return [failed_verdict(self, found, snippet, started)]
-        text = f"{found.examples} layouts, the relation holds in each"
-        return [
-            exact_verdict(
-                self, self.case, Status.PASS, text, trials=found.examples, started=started
-            )
-        ]
 
     def _stream(self, settings: Settings) -> Stream:
         return Stream.derive(settings.root_seed, "metamorphic", self.suite, self.case)
