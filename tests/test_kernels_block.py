@@ -6,12 +6,13 @@ from __future__ import annotations
 from kernel_setup import DEVICE  # before triton
 
 # isort: on
+import kernel_calls
 import pytest
 import torch
 from hypothesis import HealthCheck, given, seed, settings
 from hypothesis import strategies as st
-from kernel_batches import random_batch
 from kernel_block_budget import unexcused
+from kernel_calls import launch_on
 from specverify.kernels import Proposal
 from specverify.kernels._launch_block import TritonBlock, triton_block, verify_block
 
@@ -30,20 +31,11 @@ def agree(batch: Batch, ours: Emission) -> None:
 
 
 def launch(batch: Batch, **options: object) -> Emission:
-    """``verify_block`` on the fields of a batch."""
-    coins = batch.coins and (batch.coins.accept, batch.coins.final)
-    fields = (
-        batch.target_logits, batch.draft_token_ids, batch.cu_drafts, batch.temperature,
-        batch.seeds, batch.positions,
-    )  # fmt: skip
-    chosen = {"proposal": Proposal(probs=batch.draft_probs), "coins": coins, **options}
-    return Emission(*verify_block(*fields, **{"max_drafts": batch.max_drafts, **chosen}))
+    return launch_on(verify_block, batch, **options)
 
 
 def drawn(number: int, vocab: int, requests: int = 5, most: int = 4, **options: object) -> Batch:
-    generator = torch.Generator(device=DEVICE).manual_seed(number)
-    options = {"dense": True, "coins": True, "dtype": torch.float32, **options}
-    return random_batch(generator, vocab, requests, most, **options)
+    return kernel_calls.drawn(number, vocab, requests, most, **options)
 
 
 def layouts(part: int, examples: int) -> None:

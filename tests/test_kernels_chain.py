@@ -8,17 +8,19 @@ from kernel_setup import DEVICE  # before triton
 # isort: on
 import itertools
 
+import kernel_calls
 import pytest
 import torch
 from hypothesis import HealthCheck, given, seed, settings
 from hypothesis import strategies as st
 from kernel_batches import random_batch
 from kernel_budget import disagreements
+from kernel_calls import agree, launch_on
 from scipy.stats import binom
 from specverify.kernels import Plan, Proposal, TritonChain, Workspace, verify_chain
 
 from specverify.contract import Batch, Coins, Emission, FinalCoin
-from specverify.layouts import batches_for, coins_for, describe
+from specverify.layouts import batches_for, coins_for
 from specverify.reference import reference
 from specverify.sampling import batch_probabilities
 
@@ -29,28 +31,12 @@ SAMPLER = TritonChain(small_vocab=0, chain_vocab=0)  # test_kernels_small.py has
 VOCABS = (2, 3, 31, 257, 1025, 4099)
 
 
-def agree(batch: Batch, ours: Emission) -> None:
-    """Fail with the layout and the distance from the threshold if a difference has no excuse."""
-    theirs = reference(batch)
-    beyond = [one for one in disagreements(batch, ours, theirs) if not one.lawful]
-    assert not beyond, f"{beyond}\n{describe(batch)}\n{ours.token_ids}\n{theirs.token_ids}"
-
-
 def launch(batch: Batch, **options: object) -> Emission:
-    """``verify_chain`` on the fields of a batch."""
-    coins = batch.coins and (batch.coins.accept, batch.coins.final)
-    fields = (
-        batch.target_logits, batch.draft_token_ids, batch.cu_drafts, batch.temperature,
-        batch.seeds, batch.positions,
-    )  # fmt: skip
-    given_options = {"proposal": Proposal(probs=batch.draft_probs), "coins": coins, **options}
-    return Emission(*verify_chain(*fields, **{"max_drafts": batch.max_drafts, **given_options}))
+    return launch_on(verify_chain, batch, **options)
 
 
 def drawn(number: int, vocab: int, requests: int = 5, most: int = 3, **options: object) -> Batch:
-    generator = torch.Generator(device=DEVICE).manual_seed(number)
-    options = {"dense": True, "coins": True, "dtype": torch.float32, **options}
-    return random_batch(generator, vocab, requests, most, **options)
+    return kernel_calls.drawn(number, vocab, requests, most, **options)
 
 
 @pytest.mark.parametrize("part", [pytest.param(0, marks=pytest.mark.slow), *range(1, 20)])

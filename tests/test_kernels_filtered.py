@@ -6,12 +6,12 @@ from __future__ import annotations
 from kernel_setup import DEVICE  # before triton
 
 # isort: on
+import kernel_calls
 import pytest
 import torch
 from hypothesis import HealthCheck, given, seed, settings
 from hypothesis import strategies as st
-from kernel_batches import random_batch
-from kernel_budget import disagreements
+from kernel_calls import agree, launch_on
 from specverify.kernels import (
     FilterPlan,
     Filters,
@@ -22,7 +22,7 @@ from specverify.kernels import (
 )
 
 from specverify.contract import Batch, Emission, FinalCoin
-from specverify.layouts import batches_for, coins_for, describe
+from specverify.layouts import batches_for, coins_for
 from specverify.reference import reference
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
@@ -32,29 +32,15 @@ SETTINGS = ((50, 1.0, 0.0), (0, 0.9, 0.0), (20, 0.8, 0.02), (0, 1.0, 0.05), (0, 
 """Top-k, top-p and min-p of the requests in turn; the last are off."""
 
 
-def agree(batch: Batch, ours: Emission) -> None:
-    """Fail with the layout if a difference has no excuse."""
-    theirs = reference(batch)
-    beyond = [one for one in disagreements(batch, ours, theirs) if not one.lawful]
-    assert not beyond, f"{beyond}\n{describe(batch)}\n{ours.token_ids}\n{theirs.token_ids}"
-
-
 def launch(batch: Batch, **options: object) -> Emission:
-    """``verify_filtered`` on the fields of a batch."""
-    coins = batch.coins and (batch.coins.accept, batch.coins.final)
-    fields = (
-        batch.target_logits, batch.draft_token_ids, batch.cu_drafts, batch.temperature,
-        batch.seeds, batch.positions, Filters(batch.top_k, batch.top_p, batch.min_p),
-    )  # fmt: skip
-    options = {"proposal": Proposal(probs=batch.draft_probs), "coins": coins, **options}
-    return Emission(*verify_filtered(*fields, **{"max_drafts": batch.max_drafts, **options}))
+    return launch_on(
+        verify_filtered, batch, Filters(batch.top_k, batch.top_p, batch.min_p), **options
+    )
 
 
 def drawn(number: int, vocab: int, requests: int = 5, most: int = 3, **options: object) -> Batch:
     """A random batch whose requests have the ``SETTINGS`` in turn."""
-    generator = torch.Generator(device=DEVICE).manual_seed(number)
-    options = {"dense": True, "coins": True, "dtype": torch.float32, **options}
-    batch = random_batch(generator, vocab, requests, most, **options)
+    batch = kernel_calls.drawn(number, vocab, requests, most, **options)
     turn = [SETTINGS[i % len(SETTINGS)] for i in range(requests)]
     k, p, m = (torch.tensor(column, device=DEVICE) for column in zip(*turn, strict=True))
     return batch.replace(top_k=k, top_p=p, min_p=m, check_values=False)

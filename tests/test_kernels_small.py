@@ -6,17 +6,17 @@ from __future__ import annotations
 from kernel_setup import DEVICE  # before triton
 
 # isort: on
+import kernel_calls
 import pytest
 import torch
 from hypothesis import HealthCheck, given, seed, settings
 from hypothesis import strategies as st
-from kernel_batches import random_batch
-from kernel_budget import disagreements
+from kernel_calls import agree, launch_on
 from specverify.kernels import Proposal, TritonChain
 from specverify.kernels._launch_small import SMALL_VOCAB, verify_small
 
 from specverify.contract import Batch, Coins, Emission, FinalCoin
-from specverify.layouts import batches_for, coins_for, describe
+from specverify.layouts import batches_for, coins_for
 from specverify.reference import reference
 
 # The interpreter computes exp2(-inf), inf - inf and maxima of NaN with numpy, which warns.
@@ -26,27 +26,11 @@ CAPABILITIES = TritonChain().capabilities
 
 
 def launch(batch: Batch, **options: object) -> Emission:
-    """``verify_small`` on the fields of a batch."""
-    coins = batch.coins and (batch.coins.accept, batch.coins.final)
-    fields = (
-        batch.target_logits, batch.draft_token_ids, batch.cu_drafts, batch.temperature,
-        batch.seeds, batch.positions,
-    )  # fmt: skip
-    chosen = {"proposal": Proposal(probs=batch.draft_probs), "coins": coins, **options}
-    return Emission(*verify_small(*fields, **{"max_drafts": batch.max_drafts, **chosen}))
-
-
-def agree(batch: Batch, ours: Emission) -> None:
-    """Fail with the layout and the distance from the threshold if a difference has no excuse."""
-    theirs = reference(batch)
-    beyond = [one for one in disagreements(batch, ours, theirs) if not one.lawful]
-    assert not beyond, f"{beyond}\n{describe(batch)}\n{ours.token_ids}\n{theirs.token_ids}"
+    return launch_on(verify_small, batch, **options)
 
 
 def drawn(number: int, vocab: int, requests: int = 60, most: int = 4, **options: object) -> Batch:
-    generator = torch.Generator(device=DEVICE).manual_seed(number)
-    options = {"dense": True, "coins": True, "dtype": torch.float32, **options}
-    return random_batch(generator, vocab, requests, most, **options)
+    return kernel_calls.drawn(number, vocab, requests, most, **options)
 
 
 @pytest.mark.parametrize("part", range(5))
