@@ -43,6 +43,7 @@ __all__ = [
     "DTYPES",
     "EXTREME_COINS",
     "FILTERS",
+    "TARGET_KINDS",
     "TEMPERATURES",
     "VIEWS",
     "as_view",
@@ -84,6 +85,7 @@ class _Options:
     dtypes: tuple[str, ...]
     views: tuple[str, ...]
     boundaries: bool
+    targets: tuple[str, ...]
 
 
 def batches(
@@ -100,6 +102,7 @@ def batches(
     dtypes: Sequence[str] = DTYPES,
     views: bool = True,
     boundaries: bool = False,
+    targets: Sequence[str] = TARGET_KINDS,
 ) -> st.SearchStrategy[Batch]:
     """Batches on the CPU, without coins.
 
@@ -118,6 +121,7 @@ def batches(
         views: logits and draft probabilities in memory that is not contiguous; what lies between
             the rows and columns would win every argmax if it were read.
         boundaries: put top-p and min-p onto boundaries instead of keeping clear of them.
+        targets: kinds of target rows, out of ``TARGET_KINDS``; shrinks towards the first.
 
     Raises:
         ValueError: naming the parameter that is out of range, before anything is drawn.
@@ -132,6 +136,8 @@ def batches(
     _require("drafts", drafts, drafts in DRAFTS, f"one of {DRAFTS}")
     fine = len(dtypes) > 0 and all(name in DTYPES for name in dtypes)
     _require("dtypes", dtypes, fine, f"one or more of {DTYPES}")
+    fine = len(targets) > 0 and all(kind in TARGET_KINDS for kind in targets)
+    _require("targets", targets, fine, f"one or more of {TARGET_KINDS}")
     return _batches(
         _Options(
             max_requests=max_requests,
@@ -145,6 +151,7 @@ def batches(
             dtypes=tuple(dtypes),
             views=VIEWS if views else VIEWS[:1],
             boundaries=boundaries,
+            targets=tuple(targets),
         )
     )
 
@@ -217,7 +224,7 @@ def _batches(draw: st.DrawFn, options: _Options) -> Batch:
     count = draw(_few_or_up_to(options.max_requests))
     vocab = draw(st.integers(*options.vocab))
     dense = options.drafts == "dense" or (options.drafts == "any" and draw(st.booleans()))
-    words = _slot_words(dense, options.placeholders and draw(st.booleans()))
+    words = _slot_words(options.targets, dense, options.placeholders and draw(st.booleans()))
     view = st.sampled_from(options.views)
     plan = Plan(
         vocab=vocab,
@@ -242,7 +249,7 @@ def _requests(
     count = draw(st.integers(options.min_drafts, options.max_drafts))
     who = {"off": False, "any": True, "drafted": count > 0, "zero-draft": count == 0}
     return Request(
-        bonus=draw(st.sampled_from(TARGET_KINDS)),
+        bonus=draw(st.sampled_from(options.targets)),
         temperature=float(np.float32(draw(st.sampled_from(options.temperatures)))),
         filters=_wanted_filters(draw, vocab) if who[options.filters] else _OFF,
         seed=draw(st.integers(0, 2**64 - 1)),
@@ -252,9 +259,11 @@ def _requests(
     )
 
 
-def _slot_words(dense: bool, gaps: bool) -> tuple[tuple[str, ...], ...]:
+def _slot_words(
+    targets: tuple[str, ...], dense: bool, gaps: bool
+) -> tuple[tuple[str, ...], ...]:
     picks = (DENSE_PICKS if dense else ONE_HOT_PICKS) + ((PLACEHOLDER_PICK,) if gaps else ())
-    return TARGET_KINDS, DRAFT_KINDS if dense else DRAFT_KINDS[:1], picks
+    return targets, DRAFT_KINDS if dense else DRAFT_KINDS[:1], picks
 
 
 def _wanted_filters(draw: st.DrawFn, vocab: int) -> tuple[int, float, float]:

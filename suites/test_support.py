@@ -11,6 +11,7 @@ from specverify.checks.layout_properties import (
     excluded_layout,
     filtered_layout,
     inside_the_support,
+    tied_layout,
 )
 
 SUITE = Suite(
@@ -36,6 +37,14 @@ SUITE = Suite(
             suite="support",
             case="filtered",
             layouts=filtered_layout,
+            holds=inside_the_support,
+            needs=("filtering",),
+            copies=64,
+        ),
+        LayoutExperiment(
+            suite="support",
+            case="tied",
+            layouts=tied_layout,
             holds=inside_the_support,
             needs=("filtering",),
             copies=64,

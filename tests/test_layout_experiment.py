@@ -20,6 +20,7 @@ from specverify.checks.layout_properties import (
     greedy_layout,
     greedy_text_is_exact,
     inside_the_support,
+    tied_layout,
 )
 from specverify.checks.structural import Violation
 from specverify.checks.verdict import Family, Status, Verdict
@@ -41,6 +42,7 @@ LAYOUTS: dict[str, dict[str, object]] = {
     "greedy": {"greedy_only": True},
     "filtered": {"filters": "any"},
     "excluded": {"filters": "zero-draft"},
+    "tied": {"filters": "any", "targets": ("flat", "ties")},
 }
 
 
@@ -81,6 +83,9 @@ OF_THE_SUITES = [
     LayoutExperiment(
         suite="toy", case="excluded", layouts=excluded_layout, holds=inside_the_support, copies=8
     ),
+    LayoutExperiment(
+        suite="toy", case="tied", layouts=tied_layout, holds=inside_the_support, copies=8
+    ),
 ]
 
 
@@ -120,6 +125,7 @@ def test_correct_samplers_pass(name: str, experiment: LayoutExperiment) -> None:
         ("mask-missing-on-verified", support("filtered"), "has target probability 0"),
         ("min-p-ignored", support("filtered"), "has target probability 0"),
         ("mask-missing-on-bonus", support("excluded"), "has target probability 0"),
+        ("top-k-keeps-ties", support("tied"), "has target probability 0"),
     ],
 )
 def test_mutants_fail_with_a_small_layout(

@@ -287,6 +287,16 @@ def test_overrides_replace_what_capabilities_imply() -> None:
         assert not bool(batch.temperature.any())
 
 
+def test_rows_of_the_kinds_that_were_asked_for() -> None:
+    values = {
+        value
+        for batch in examples_of(layouts.batches(targets=("flat", "ties")), 60)
+        for value in batch.target_logits.unique().tolist()
+        if value > float("-inf")
+    }
+    assert values == {0.0, 1.0, 2.0}
+
+
 @pytest.mark.parametrize(
     ("parameter", "value"),
     [
@@ -303,6 +313,8 @@ def test_overrides_replace_what_capabilities_imply() -> None:
         ("drafts", "soft"),
         ("dtypes", ("float64",)),
         ("dtypes", ()),
+        ("targets", ("even",)),
+        ("targets", ()),
     ],
 )
 def test_bad_parameter_is_named_before_anything_is_drawn(parameter: str, value: object) -> None:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from specverify.contract import PLACEHOLDER
 from specverify.drafting import Contexts, Drafter, Proposal, check_fits
-from specverify.faults import SamplerFault
+from specverify.faults import SamplerFault, seed_torch
 from specverify.trials import IntArray
 
 _FIELDS = ("tokens", "lengths", "counts", "temperature", "seeds", "positions")
@@ -32,7 +32,7 @@ def proposal_of(drafter: Drafter, contexts: Contexts, seed: int) -> Proposal:
     numpy_state = np.random.get_state()
     try:
         with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
-            torch.manual_seed(seed)
+            seed_torch(seed, device)
             np.random.seed(seed & 0xFFFFFFFF)
             proposal = drafter.propose(contexts)
     except Exception as error:

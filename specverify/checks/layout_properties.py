@@ -47,6 +47,13 @@ def filtered_layout(capabilities: Capabilities) -> SearchStrategy[Batch]:
     return batches_for(capabilities, filters="any")
 
 
+def tied_layout(capabilities: Capabilities) -> SearchStrategy[Batch]:
+    """Filters on rows with a few values only, so that most cuts go through tokens that tie."""
+    from specverify.layouts import batches_for
+
+    return batches_for(capabilities, filters="any", targets=("flat", "ties"))
+
+
 def anything(_batch: Batch, _emission: Emission, _capabilities: Capabilities) -> list[Violation]:
     """Nothing beyond the structure, which every layout experiment checks anyway."""
     return []
