@@ -15,6 +15,7 @@ from typing import Any
 import triton
 from specverify.kernels._forms import forms as small_and_block_forms
 from specverify.kernels._forms_filtered import forms as filter_forms
+from specverify.kernels._machine_code import conditional_collectives, machine_code
 from specverify.kernels.chain import chain_kernel
 from specverify.kernels.chain_rounds import rounds_kernel
 from triton.backends.compiler import GPUTarget
@@ -34,11 +35,14 @@ class Built:
         name: kernel and form.
         bytes: size of the cubin.
         shared: bytes of shared memory a program needs.
+        conditional: reductions over a warp that run under a condition; there should be none
+            (:mod:`._machine_code`).
     """
 
     name: str
     bytes: int
     shared: int
+    conditional: tuple[str, ...]
 
 
 def _chain_signature(logits: str, q: str) -> dict[str, str]:
@@ -87,9 +91,14 @@ def build(architecture: int = 90, *only: str) -> Iterator[Built]:
         }
         source = ASTSource(kernel, signature, places, aligned)
         built = triton.compile(source, target=target, options={"num_warps": 4, **OPTIONS})
-        yield Built(name, len(built.asm["cubin"]), built.metadata.shared)
+        cubin = built.asm["cubin"]
+        conditional = tuple(conditional_collectives(machine_code(cubin)))
+        yield Built(name, len(cubin), built.metadata.shared, conditional)
 
 
 if __name__ == "__main__":
     for one in build(int(sys.argv[1]) if len(sys.argv) > 1 else 90, *sys.argv[2:]):
-        print(f"{one.name:32s} cubin {one.bytes:8d} B  shared {one.shared:6d} B")  # noqa: T201
+        print(  # noqa: T201
+            f"{one.name:32s} cubin {one.bytes:8d} B  shared {one.shared:6d} B"
+            f"  conditional reductions: {', '.join(one.conditional) or 'none'}"
+        )

@@ -37,6 +37,19 @@ def test_compiles(architecture: int) -> None:
     lines = build(architecture, *SOME[architecture])
     assert len(lines) >= len(SOME[architecture])
     assert all("cubin" in line for line in lines)
+    assert all(line.endswith("conditional reductions: none") for line in lines)
+
+
+def test_a_reduction_under_a_condition_is_seen() -> None:
+    from specverify.kernels._machine_code import conditional_collectives
+
+    code = """
+        /*4a40*/  REDUX.MIN.S32 UR45, R46 ;               /* 0x000000002e2d73c4 */
+        /*d580*/ @!P2 REDUX.MAX.S32 UR5, R6 ;             /* 0x000000000605a3c4 */
+        /*d590*/ @!P2 IMAD.U32 R3, RZ, RZ, UR5 ;          /* 0x00000005ff03ae24 */
+        /*d330*/  SHFL.UP PT, R22, R20, 0x1, RZ ;         /* 0x0420000014167989 */
+    """
+    assert conditional_collectives(code) == ["REDUX.MAX.S32 UR5, R6"]
 
 
 @pytest.mark.parametrize("architecture", [pytest.param(80, marks=pytest.mark.slow), 90])
@@ -59,3 +72,4 @@ def test_every_form_compiles(architecture: int) -> None:
     assert [line.rpartition(" cubin ")[0].strip() for line in lines] == [
         form[0] for form in _forms()
     ]
+    assert all(line.endswith("conditional reductions: none") for line in lines)
