@@ -13,6 +13,7 @@ from specverify.suites.test_acceptance import SUITE as ACCEPTANCE
 from specverify.suites.test_metamorphic import SUITE
 from torch.utils import deterministic
 
+from specverify.checks.diagnosis import Branch
 from specverify.checks.experiment import PROFILES, Settings, Side
 from specverify.checks.metamorphic import Asked, MetamorphicExperiment
 from specverify.checks.poison import poisoned_memory
@@ -127,6 +128,7 @@ def test_acceptance_is_where_a_slow_sampler_is_found() -> None:
     subject = resolve("mutant:reject-q-above-one")
     for case in RELATIONS:
         assert run(subject, case, Settings(trials=3)).status is Status.PASS, case
+    assert run(subject, SCALED.case, Settings(trials=20)).branch is Branch.ACCEPTED
     undeclared = dataclasses.replace(reference.capabilities, acceptance=AcceptanceRule.UNDECLARED)
     assert SCALED.plan(undeclared).unsupported == "the sampler declares no acceptance rule"
 

@@ -15,7 +15,7 @@ from specverify.suites.declare import case, r
 
 from specverify import _runner, reproduce
 from specverify.cases import Seeding
-from specverify.checks.branches import branch_at, first_fault
+from specverify.checks.branches import branch_at, decision_that_differs, first_fault
 from specverify.checks.diagnosis import Branch
 from specverify.checks.experiment import Settings
 from specverify.checks.shrink import Shrinking
@@ -277,3 +277,24 @@ def test_the_branch_of_a_token() -> None:
     assert at([1, 2, 0], 3, 0, 2) is Branch.BONUS
     assert at([0, -1, -1], 1, 1, 0) is Branch.BONUS
     assert at([0, -1, -1], 1, 1, 2) is None
+
+
+def test_the_decision_in_which_two_verifications_differ() -> None:
+    layout = reproduce.batch(logits=[[0.0] * 3] * 5, drafts=[[1, 2], [-1]], temperature=[1.0, 1.0])
+
+    def differ(one, two, request=0):
+        emissions = [
+            Emission(
+                torch.tensor([[*tokens, *[-1] * (3 - len(tokens))]] * 2),
+                torch.tensor([len(tokens)] * 2),
+            )
+            for tokens in (one, two)
+        ]
+        return decision_that_differs(layout, *emissions, request)
+
+    assert differ([1, 0], [1, 0]) is None
+    assert differ([1, 0], [1, 2, 0]) == (1, Branch.ACCEPTED)
+    assert differ([1, 2], [1, 2, 0]) == (1, Branch.ACCEPTED)  # the draft itself was drawn
+    assert differ([0], [2]) == (0, Branch.RECOVERED)
+    assert differ([1, 2, 0], [1, 2, 1]) == (2, Branch.BONUS)
+    assert differ([0], [2], request=1) == (0, Branch.BONUS)  # nothing was proposed

@@ -60,6 +60,32 @@ def branch_at(batch: Batch, emission: Emission, request: int, position: int) -> 
     return Branch.ACCEPTED if repeated else Branch.RECOVERED
 
 
+def decision_that_differs(
+    batch: Batch, before: Emission, after: Emission, request: int
+) -> tuple[int, Branch] | None:
+    """The first decision of which two verifications of one request came to different ends.
+
+    Args:
+        batch: what both were given.
+        before: an emission of the right structure.
+        after: another.
+        request: index in the batch.
+
+    Returns:
+        Position and branch: of the draft that one accepted and the other did not, else of the last
+        token; ``None`` if they are the same.
+    """
+    lengths = [int(one.num_emitted[request]) for one in (before, after)]
+    position = min(lengths) - 1
+    if lengths[0] != lengths[1]:
+        return position, Branch.ACCEPTED
+    if bool((before.token_ids[request] == after.token_ids[request])[: position + 1].all()):
+        return None
+    start, count = int(batch.cu_drafts[request]), int(batch.draft_counts[request])
+    open_slot = position < count and int(batch.draft_token_ids[start + position]) != PLACEHOLDER
+    return position, Branch.RECOVERED if open_slot else Branch.BONUS
+
+
 def _only_one_behind(
     batch: Batch, emission: Emission, request: int, position: int, last: int
 ) -> bool:

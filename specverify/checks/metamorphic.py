@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 import torch
 from scipy import stats
 
+from specverify.checks.branches import decision_that_differs
 from specverify.checks.diagnosis import Problem
 from specverify.checks.exact_failure import answer
 from specverify.checks.experiment import Plan, Progress, Settings
@@ -114,6 +115,7 @@ class Asked:
             extra: relative change of the inputs between the calls.
             poisoned: fill uninitialised memory in the second call.
         """
+        alone = pairs is None and not poisoned
         pairs = pairs or [(b, b) for b in range(batch.num_requests)]
         before, after = self.emit(batch), self.emit(other, poisoned=poisoned)
         changed = changed_requests(before, after, pairs)
@@ -123,13 +125,13 @@ class Asked:
         said = f"emitted {_tokens(before, first)}, then {_tokens(after, second)}"
         more = f" ({len(changed)} of {len(pairs)} requests changed)" if len(changed) > 1 else ""
         request = first % self.requests
-        return [
-            Problem(
-                text=f"request {request}: {said}{more}",
-                request=request,
-                position=parting(before, first, after, second),
-            )
-        ]
+        position, branch = parting(before, first, after, second), None
+        if alone:  # the request itself was put in another way: one of its own decisions is at fault
+            decision = decision_that_differs(batch, before, after, first)
+            assert decision is not None
+            position, branch = decision
+        text = f"request {request}: {said}{more}"
+        return [Problem(text=text, request=request, position=position, branch=branch)]
 
 
 def parting(before: Emission, first: int, after: Emission, second: int) -> int | None:
