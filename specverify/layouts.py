@@ -259,9 +259,7 @@ def _requests(
     )
 
 
-def _slot_words(
-    targets: tuple[str, ...], dense: bool, gaps: bool
-) -> tuple[tuple[str, ...], ...]:
+def _slot_words(targets: tuple[str, ...], dense: bool, gaps: bool) -> tuple[tuple[str, ...], ...]:
     picks = (DENSE_PICKS if dense else ONE_HOT_PICKS) + ((PLACEHOLDER_PICK,) if gaps else ())
     return targets, DRAFT_KINDS if dense else DRAFT_KINDS[:1], picks
 
