@@ -32,7 +32,8 @@ def _miss(critical: float, df: int, noncentrality: float) -> float:
     """P(noncentral chi-square <= critical).
 
     Where scipy gives up (older series diverge for large parameters), Sankaran's normal
-    approximation (1963, Biometrika 50:199) is right to 1e-3 relative for df >= 1000.
+    approximation (1963, Biometrika 50:199) is used: for df >= 1000 it is right to 0.2 % relative
+    at a miss of 1e-3, and to 1 % at 1e-6.
     """
     exact = float(stats.ncx2.cdf(critical, df, noncentrality))
     if math.isfinite(exact):
