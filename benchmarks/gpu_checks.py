@@ -19,7 +19,8 @@ import torch
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
 
-from gpu_soak import filters, memory, sanitize, soak, suites
+from gpu_forms import forms
+from gpu_soak import filters, memory, sanitize, sequential, soak, suites
 from inputs import Case, build
 from kernel_batches import random_batch
 from kernel_budget import disagreements
@@ -340,11 +341,13 @@ CHECKS: dict[str, Callable[[], tuple[bool, str]]] = {
         plans,
         chosen,
         wide,
+        forms,
         law,
         wide_law,
         large,
         graph,
         filters,
+        sequential,
         small,
         block,
         memory,
@@ -354,8 +357,9 @@ CHECKS: dict[str, Callable[[], tuple[bool, str]]] = {
     )
 }
 
-ONLY_NAMED = ("sanitize", "suites")
-"""Checks that run only if they are named: one is for compute-sanitizer, one takes minutes."""
+ONLY_NAMED = ("forms", "sanitize", "suites")
+"""Checks that run only if they are named: one asks where a fault lies, one is for
+compute-sanitizer, one takes minutes."""
 
 
 def main() -> None:

@@ -23,13 +23,15 @@ from specverify.kernels import (
     Workspace,
     filter_logits,
     triton_chain,
+    triton_vllm,
     verify_chain,
     verify_filtered,
 )
 
+from specverify.checks.oracle import reference_for
 from specverify.contract import Batch
 from specverify.memory import LAYOUTS, Shape
-from specverify.reference import reference
+from specverify.sampling import CONVENTIONS
 
 ROOT = Path(__file__).resolve().parent.parent
 _CALLS = 100_000
@@ -59,9 +61,11 @@ def _hard(batch: Batch, generator: torch.Generator) -> Batch:
     return batch.replace(check_values=False, top_k=k, top_p=p, min_p=m)
 
 
-def _filters_part(job: tuple[torch.dtype, bool]) -> tuple[int, int, list[str]]:
+def _filters_part(job: tuple[torch.dtype, bool, str]) -> tuple[int, int, list[str]]:
     """One dtype and form of q in a process of its own, so that kernels compile side by side."""
-    dtype, dense = job
+    dtype, dense, convention = job
+    sampler = TritonChain(convention=convention)
+    right = reference_for(sampler.capabilities)
     generator = torch.Generator(device="cuda").manual_seed(18)
     total = differ = 0
     unlawful = []
@@ -69,7 +73,7 @@ def _filters_part(job: tuple[torch.dtype, bool]) -> tuple[int, int, list[str]]:
         for _ in range(3):
             batch = random_batch(generator, vocab, 96, 4, dtype, dense=dense, coins=True)
             batch = _hard(batch, generator)
-            found = disagreements(batch, triton_chain(batch), reference(batch))
+            found = disagreements(batch, sampler(batch), right(batch), CONVENTIONS[convention])
             total += 96
             differ += len(found)
             unlawful += [f"  V={vocab} {dtype} dense={dense}: {x}" for x in found if not x.lawful]
@@ -82,7 +86,17 @@ def filters() -> tuple[bool, str]:
     Top-p counts exponentials in fp32: where a boundary is nearer than 1e-6 one token more or less
     may stay, which the budget of an unfiltered row does not know; so three requests may differ.
     """
-    jobs = list(itertools.product((torch.float32, torch.bfloat16, torch.float16), (True, False)))
+    return _filters_under("reference")
+
+
+def sequential() -> tuple[bool, str]:
+    """The same as ``filters`` under vLLM's convention: top-p counts on what is left before it."""
+    return _filters_under("vllm")
+
+
+def _filters_under(convention: str) -> tuple[bool, str]:
+    dtypes = (torch.float32, torch.bfloat16, torch.float16)
+    jobs = list(itertools.product(dtypes, (True, False), (convention,)))
     context = multiprocessing.get_context("spawn")
     with concurrent.futures.ProcessPoolExecutor(6, mp_context=context) as pool:
         parts = list(pool.map(_filters_part, jobs))
@@ -210,16 +224,18 @@ def sanitize() -> tuple[bool, str]:
     for vocab, dense, coins in ((300, True, False), (300, True, True), (2100, False, False)):
         batch = random_batch(generator, vocab, 4, 2, torch.bfloat16, dense=dense, coins=coins)
         for sampler, one in (
-            (chain, batch), (triton_chain, batch), (triton_chain, with_filters(batch, generator)),
+            (chain, batch), (triton_chain, batch), (triton_vllm, with_filters(batch, generator)),
+            (triton_chain, with_filters(batch, generator)),
         ):  # fmt: skip
             out = sampler(one)
             assert bool((out.token_ids < vocab).all()), f"V={vocab}: {out.token_ids.tolist()}"
             count += int(out.num_emitted.sum())
-        filtered = filter_logits(
-            one.target_logits, one.cu_drafts, one.temperature, one.top_k, one.top_p, one.min_p,
-            max_drafts=one.max_drafts,
-        )  # fmt: skip
-        count += int(filtered.isfinite().any(1).sum())
+        for convention in ("reference", "vllm"):
+            filtered = filter_logits(
+                one.target_logits, one.cu_drafts, one.temperature, one.top_k, one.top_p, one.min_p,
+                max_drafts=one.max_drafts, convention=convention,
+            )  # fmt: skip
+            count += int(filtered.isfinite().any(1).sum())
     for name, verify in _others().items():
         batch = random_batch(generator, 60, 4, 2, torch.bfloat16, dense=True, coins=False)
         tokens, _ = verify(

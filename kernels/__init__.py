@@ -9,7 +9,7 @@ from specverify.kernels._launch_filtered import (
     verify_filtered,
 )
 from specverify.kernels._launch_small import verify_small
-from specverify.kernels.sampler import TritonChain, triton_chain
+from specverify.kernels.sampler import TritonChain, triton_chain, triton_vllm
 
 __all__ = [
     "FilterPlan",
@@ -23,6 +23,7 @@ __all__ = [
     "filter_logits",
     "triton_block",
     "triton_chain",
+    "triton_vllm",
     "verify_block",
     "verify_chain",
     "verify_filtered",

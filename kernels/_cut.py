@@ -1,17 +1,8 @@
-"""Device functions that find where the filters of one row cut it, without a sort.
+"""Device functions that search a row for its cut (``_resolve`` says what that is), without a sort.
 
-Every filter of the reference convention keeps a beginning of the tokens in descending order, ties
-by ascending id: exactly k, the smallest set that reaches top_p of the whole law, everything within
-min_p of the largest.  A row is therefore cut at one value, and among the tokens of that value after
-some id.  Values are compared as 32-bit keys in the order of the logits.
-
-``resolve`` looks for the cut among few tokens.  The first pass over a row left the largest key of
-every *part* (256 tokens, see :mod:`._parts`); only parts that can hold a token in question are read
-again.
-With top-k the k-th largest of those keys is a lower bound, with top-p the sum over the largest of
-each part gives one; otherwise a sample of the row says where to look.  The tokens between two
-bounds go to a short list, and if they do not fit, the bounds are drawn together by what was
-counted.  The result is exact whatever the guess.
+The first pass over a row left the largest key of every *part* (256 tokens, see :mod:`._parts`);
+only parts that can hold a token in question are read again.  The tokens between two bounds go to a
+short list, and if they do not fit, the bounds are drawn together by what was counted.
 """
 
 # Triton's kernel language is not typed Python, and its compile-time branches must stay apart.
@@ -25,14 +16,9 @@ from specverify.kernels._bounds import (
     BEYOND,
     CAP,
     EQUAL,
-    FEW,
     LISTED,
     ROUNDS,
     enough,
-    floor_of,
-    guess,
-    kth_of_parts,
-    mass_of_parts,
     value_in,
 )
 from specverify.kernels._draw import exponential, load_at
@@ -275,59 +261,3 @@ def nth_of_value(row_ptr, stride, vocab, value, n, BLOCK: tl.constexpr):
         found = tl.maximum(found, tl.max(tl.where((equal == 1) & (rank == n), ids, -1), 0))
         seen += tl.sum(equal, 0)
     return found
-
-
-@triton.jit
-def resolve(
-    row_ptr, stride, vocab, parts, keys_ptr, list_ptr, top, total, temperature, scale, top_k, top_p,
-    min_p, UNIT: tl.constexpr, PART: tl.constexpr, PARTS: tl.constexpr, AT_ONCE: tl.constexpr,
-):  # fmt: skip
-    """Where the filters cut a row whose largest logit and mass are finite.
-
-    Returns:
-        The cut (a key), the last id that is kept of the tokens with that key, and the mass of all
-        that is kept, relative to exp(top / T).  Whether all that is kept is listed, and then [CAP]
-        ids in any order and their exponentials, 0 for what is dropped.
-    """
-    i = tl.arange(0, PARTS)
-    part_keys = tl.load(keys_ptr + i, mask=i < parts, other=0, cache_modifier=".cg")
-    part_keys = tl.where(i < parts, part_keys.to(tl.int32) & 0xFFFF, -1)
-    use_k = (top_k > 0) & (top_k < vocab)
-    searched = use_k | (top_p < 1)
-    k = tl.where(use_k, top_k, 1 << 30).to(tl.int32)
-    goal = tl.where(top_p < 1, total * top_p, float("inf"))
-    floor = floor_of(top, temperature, min_p, UNIT)
-    sure = floor
-    high = floor * 0 + BEYOND
-    if k <= parts:
-        sure = tl.maximum(floor, kth_of_parts(part_keys, k).to(tl.uint32) << 16)
-    elif top_p < 1:
-        bound = mass_of_parts(part_keys, top, scale, goal)
-        sure = tl.maximum(floor, bound.to(tl.uint32) << 16)
-    low = sure
-    hot = tl.sum((part_keys >= (sure >> 16).to(tl.int32)).to(tl.int32), 0)
-    if searched & ((hot > FEW) | (sure == floor)):
-        near, far, short = guess(row_ptr, stride, vocab, top, scale, total, k, goal)
-        last_block = keys_of(top) >> 16 << 16
-        low = tl.maximum(sure, tl.minimum(near, last_block))
-        far = tl.minimum(tl.maximum(far, low + 65536), last_block + 65536)
-        high = tl.where(short, high, far)
-    lo, n_lo, m_lo, n_hi, m_hi, state, ids, key, e = search(
-        row_ptr, stride, vocab, part_keys, keys_ptr, list_ptr, low, high, floor, sure, top, scale,
-        k, goal, UNIT, PART, PARTS, AT_ONCE,
-    )  # fmt: skip
-    cut = lo
-    last = vocab
-    kept = m_lo
-    if state == LISTED:
-        cut, last, kept = cut_of_list(ids, key, e, lo, n_hi, m_hi, top, scale, k, goal, UNIT)
-        e = tl.where((key > cut) | ((key == cut) & (ids <= last)), e, 0.0)
-    elif state == EQUAL:
-        value = value_in(lo, UNIT)
-        unit = exponential(value, top, scale)
-        ties = wanted_ties(n_hi, m_hi, unit, n_lo - n_hi, k, goal)
-        cut = keys_of(value)
-        kept = m_hi + ties.to(tl.float64) * unit
-        if ties < n_lo - n_hi:
-            last = nth_of_value(row_ptr, stride, vocab, value, ties, 4 * PART)
-    return cut, last, kept, (state == LISTED) & (n_hi == 0), ids, e

@@ -36,7 +36,7 @@ def _pointers(kernel: Any, logits: str, q: int) -> dict[str, str]:
 
 
 def forms() -> Iterator[Form]:
-    """Every dtype and form of q; the wide form once."""
+    """Every dtype, form of q and order of the filters; the wide form once for each order."""
     for (dtype, logits), q in itertools.product(_LOGITS.items(), (0, 1, 2)):
         coins = dtype == "fp32"
         fixed = {
@@ -51,4 +51,17 @@ def forms() -> Iterator[Form]:
             constants = {key: fixed[key] for key in fixed if key in kernel.arg_names}
             if name == "apply":
                 constants = {"IN_PLACE": False, "BLOCK": 4096}
-            yield f"filter {name} {dtype} q={q}", kernel, _pointers(kernel, logits, q), constants
+            for label, more in _orders(kernel):
+                yield (
+                    f"filter {name} {dtype} q={q}{label}", kernel, _pointers(kernel, logits, q),
+                    {**constants, **more},
+                )  # fmt: skip
+
+
+def _orders(kernel: Any) -> Iterator[tuple[str, dict[str, Any]]]:
+    """What each order of the filters adds to a form's name and constants, if the kernel has one."""
+    if "SEQUENTIAL" in kernel.arg_names:
+        yield "", {"SEQUENTIAL": False}
+        yield " sequential", {"SEQUENTIAL": True}
+    else:
+        yield "", {}

@@ -138,7 +138,7 @@ def draw_kept(
 
     Args:
         row_ptr, stride_v: the row; ``q_row``, ``q_stride_v``: the draft's row of q.
-        listed, ids, e, cut, last, kept: from ``_cut.resolve``.
+        listed, ids, e, cut, last, kept: from ``_resolve.resolve``.
         row_top, scale: largest logit, log2(e) / T.
         q_top, q_mass, q_scale: anchor, mass and scale of the draft logits, if Q = 2.
         gone: a token to leave out (a rejected one-hot draft), or -1.

@@ -12,12 +12,17 @@ from specverify.kernels._parts import RUNS, SPLIT
 from specverify.kernels.filtered import decide_kernel, read_kernel
 from specverify.kernels.filters import apply_kernel, cut_kernel
 
+from specverify.conventions import CONVENTIONS, REFERENCE, VLLM, Order
+
 if TYPE_CHECKING:
     from specverify.kernels._launch import Proposal
 
 NARROW_DRAFTS = 27
 ROUNDS = (0, 1, 2, 4, 8, 16)
 """First positions of the rounds of a large batch."""
+
+OFFERED = (REFERENCE.name, VLLM.name)
+"""Conventions that the kernels know; both cut ties at either boundary, the lowest ids stay."""
 
 _LOGITS = 2
 _UNITS = {torch.bfloat16: 1 << 16, torch.float16: 1 << 13, torch.float32: 1}
@@ -28,17 +33,36 @@ _RUNS: int = RUNS.value
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Filters:
-    """The filters of the requests of a batch, under the convention ``sampling.REFERENCE``.
+    """The filters of the requests of a batch, and what they mean.
 
     Attributes:
         top_k: [B] int64; 0, and anything >= V, is off.
         top_p: [B] floating in (0, 1]; 1 is off.
         min_p: [B] floating in [0, 1]; 0 is off.
+        convention: one of ``OFFERED``, names of ``specverify.sampling.CONVENTIONS``.
+
+    Raises:
+        ValueError: if no kernel knows the convention.
     """
 
     top_k: torch.Tensor
     top_p: torch.Tensor
     min_p: torch.Tensor
+    convention: str = REFERENCE.name
+
+    def __post_init__(self) -> None:
+        sequential(self.convention)
+
+
+def sequential(convention: str) -> bool:
+    """Whether top-p counts its mass on what top-k and min-p left.
+
+    Raises:
+        ValueError: if no kernel knows the convention.
+    """
+    if convention not in OFFERED:
+        raise ValueError(f"convention: got {convention!r}; expected one of {list(OFFERED)}")
+    return CONVENTIONS[convention].order is Order.TOP_K_FIRST
 
 
 @dataclasses.dataclass(frozen=True)
@@ -159,7 +183,8 @@ def verify_filtered(
         temperature: [B] floating, 0 is greedy: such a request ignores its filters.
         seeds: [B] uint64 or int64 bits.
         positions: [B] int64.
-        filters: top-k, top-p and min-p of the requests; any of them may be off.
+        filters: top-k, top-p and min-p of the requests, of which any may be off, and their
+            convention.
         max_drafts: the largest draft count; larger than the truth is allowed.
         proposal: q in one of its three forms.
         coins: accept [D] and final [B], float64 in [0, 1); ``None`` draws from the seeds.
@@ -169,7 +194,7 @@ def verify_filtered(
     Returns:
         token_ids [B, max_drafts + 1] int64 padded with -1, and num_emitted [B] int64.
 
-    Source: Leviathan et al. 2023, Algorithm 1, on the target of ``sampling.REFERENCE``.
+    Source: Leviathan et al. 2023, Algorithm 1, on the target of ``filters.convention``.
     """
     (rows, vocab), device = target_logits.shape, target_logits.device
     requests, width = temperature.shape[0], max_drafts + 1
@@ -200,9 +225,10 @@ def verify_filtered(
             seeds.view(torch.int64), positions, *(coins or (positions, positions)), *scratch.tiles,
             keys, found, scratch.words, marks, marks[_even(rows) :], out, emitted, start, requests,
             vocab, tiles, shares, width, Q=proposal.form, COINS=coins is not None, WIDE=wide,
-            CLEAN=len(starts) == 1, UNIT=_UNITS[target_logits.dtype], TILE=plan.tile, LANES=8,
-            AT_ONCE=plan.at_once, TILES=_lanes(tiles),
-            WIDTH=max(32, triton.next_power_of_2(width)), num_warps=plan.num_warps,
+            CLEAN=len(starts) == 1, SEQUENTIAL=sequential(filters.convention),
+            UNIT=_UNITS[target_logits.dtype], TILE=plan.tile, LANES=8, AT_ONCE=plan.at_once,
+            TILES=_lanes(tiles), WIDTH=max(32, triton.next_power_of_2(width)),
+            num_warps=plan.num_warps,
         )  # fmt: skip
     return out, emitted
 
@@ -216,6 +242,7 @@ def filter_logits(
     min_p: torch.Tensor,
     *,
     max_drafts: int,
+    convention: str = REFERENCE.name,
     in_place: bool = False,
     workspace: FilterWorkspace | None = None,
     plan: FilterPlan | None = None,
@@ -232,6 +259,7 @@ def filter_logits(
         top_p: [B] floating, 1 is off.
         min_p: [B] floating, 0 is off.
         max_drafts: the largest draft count; larger than the truth is allowed.
+        convention: what the filters mean, one of ``OFFERED``.
         in_place: write into ``target_logits`` (rows without filters are not touched) instead of
             into a new tensor of the same size.
         workspace: scratch kept by the caller; ``None`` allocates for this call.
@@ -240,9 +268,13 @@ def filter_logits(
     Returns:
         [R, V] of the dtype of the logits.
 
-    Source: the convention ``specverify.sampling.REFERENCE`` (joint, ties by lowest id).
+    Raises:
+        ValueError: if no kernel knows the convention.
+
+    Source: ``specverify.conventions``.
     """
     rows, vocab = target_logits.shape
+    in_turn = sequential(convention)
     requests, width = temperature.shape[0], max_drafts + 1
     plan = plan or FilterPlan.of(rows, vocab)
     tiles, stride = triton.cdiv(vocab, plan.tile), target_logits.stride()
@@ -260,8 +292,8 @@ def filter_logits(
     )  # fmt: skip
     cut_kernel[(width * requests,)](
         target_logits, *stride, cu_drafts, *fields, pairs, sums, keys, found, marks, requests,
-        vocab, tiles, shares, UNIT=_UNITS[target_logits.dtype], TILE=plan.tile,
-        AT_ONCE=plan.at_once, TILES=_lanes(tiles), num_warps=plan.num_warps,
+        vocab, tiles, shares, SEQUENTIAL=in_turn, UNIT=_UNITS[target_logits.dtype],
+        TILE=plan.tile, AT_ONCE=plan.at_once, TILES=_lanes(tiles), num_warps=plan.num_warps,
     )  # fmt: skip
     block = min(8192, max(16, int(triton.next_power_of_2(vocab))))
     apply_kernel[(width * requests * triton.cdiv(vocab, block),)](

@@ -3,7 +3,7 @@
 A row without filters leaves what the plain kernel leaves: the largest logit of every tile and the
 sum of exponentials relative to it.  A row with filters leaves one such pair for every program that
 reads it, and for every *part* of 256 tokens the 16 high bits of the key of its largest logit, from
-which ``_cut.resolve`` knows where to look.
+which ``_resolve.resolve`` knows where to look.
 
 Four tiles are read at a time as [4, 16, 64] tokens, and part i of them is [:, i, :].  A thread then
 holds 32 tokens of a part in its registers, and a part is shared by eight threads: a maximum costs

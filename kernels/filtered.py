@@ -1,8 +1,8 @@
-"""Chain verification of filtered requests; equals :mod:`specverify.reference`.
+"""Chain verification of filtered requests; equals :mod:`specverify.reference` on their target.
 
 Two kernels in turn.  ``read_kernel`` reads rows, many programs a row, and leaves what
 :mod:`._parts` says.  ``decide_kernel`` has one program a row: it finds where the filters cut it
-(``_cut.resolve``), accepts or stops, and draws the token that the row would emit last; the row
+(``_resolve.resolve``), accepts or stops, and draws the token that the row would emit last; the row
 whose decision settles its request writes the output.  No row is rewritten: a token is kept if its
 key lies above the cut.  Small batches take all positions in one round; large ones take position 0,
 then 1, then 2 and 3, ..., and pass over the rows of requests that have stopped.
@@ -18,7 +18,6 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 from specverify.kernels._bounds import CAP
-from specverify.kernels._cut import resolve
 from specverify.kernels._draw import (
     ACCEPT_WORD,
     BELOW_ONE,
@@ -32,6 +31,7 @@ from specverify.kernels._draw import (
 )
 from specverify.kernels._kept import draw_kept, is_kept
 from specverify.kernels._parts import RUNS, SPLIT, parts_of, read_filtered, read_pairs
+from specverify.kernels._resolve import resolve
 from specverify.kernels._words import (
     FIELD,
     STOP_SHIFT,
@@ -157,8 +157,8 @@ def decide_kernel(
     sum_ptr, q_max, q_sum, keys_ptr, list_ptr, words, drawn, outcomes, tokens, emitted,
     start, requests, vocab, tiles, shares, width,
     Q: tl.constexpr, COINS: tl.constexpr, WIDE: tl.constexpr, CLEAN: tl.constexpr,
-    UNIT: tl.constexpr, TILE: tl.constexpr, LANES: tl.constexpr, AT_ONCE: tl.constexpr,
-    TILES: tl.constexpr, WIDTH: tl.constexpr,
+    SEQUENTIAL: tl.constexpr, UNIT: tl.constexpr, TILE: tl.constexpr, LANES: tl.constexpr,
+    AT_ONCE: tl.constexpr, TILES: tl.constexpr, WIDTH: tl.constexpr,
 ):  # fmt: skip
     """One row; grid [positions of the round * B].
 
@@ -171,6 +171,7 @@ def decide_kernel(
         words: [B] int64, zero before the first round, and with CLEAN after the last.
         outcomes: [R] int64 scratch, used if WIDE.
         tokens: [B, width] int64 out; ``emitted``: [B] int64 out.
+        SEQUENTIAL: the convention of the filters, as in ``_resolve.resolve``.
         Everything else as in ``read_kernel``.
     """
     PART: tl.constexpr = TILE // SPLIT
@@ -219,8 +220,8 @@ def decide_kernel(
         if on & valid:
             cut, last, kept, listed, ids, some = resolve(
                 row_ptr, stride_v, vocab, parts_of(tiles), keys_ptr + row * parts_of(tiles),
-                list_ptr + row * CAP, row_top, mass, t, scale, top_k, top_p, min_p, UNIT, PART,
-                TILES * SPLIT, AT_ONCE,
+                list_ptr + row * CAP, row_top, mass, t, scale, top_k, top_p, min_p, SEQUENTIAL,
+                UNIT, PART, TILES * SPLIT, AT_ONCE,
             )  # fmt: skip
             taken = proposed & is_kept(own, draft, cut, last)
         if taken:

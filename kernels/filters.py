@@ -1,8 +1,8 @@
 """Top-k, top-p and min-p applied to the logits themselves, without a sort.
 
-Keeps what :mod:`specverify.sampling` keeps (REFERENCE).  The rows are read as the filtered
-verification reads them, one program a row finds where the filters cut it, and a last launch writes
-the rows with -inf where a token is dropped.
+Keeps what :mod:`specverify.sampling` keeps under the same convention.  The rows are read as the
+filtered verification reads them, one program a row finds where the filters cut it, and a last
+launch writes the rows with -inf where a token is dropped.
 """
 
 # Triton's kernel language is not typed Python, and its compile-time branches must stay apart.
@@ -12,10 +12,10 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 from specverify.kernels._bounds import CAP
-from specverify.kernels._cut import resolve
 from specverify.kernels._draw import inverse_temperature, load_at, load_pairs
 from specverify.kernels._kept import is_kept
 from specverify.kernels._parts import SPLIT, parts_of
+from specverify.kernels._resolve import resolve
 from specverify.kernels.filtered import filters_on, usable
 
 
@@ -23,7 +23,8 @@ from specverify.kernels.filtered import filters_on, usable
 def cut_kernel(
     logits, stride_r, stride_v, cu_drafts, temperature, top_ks, top_ps, min_ps, max_ptr, sum_ptr,
     keys_ptr, list_ptr, marks, requests, vocab, tiles, shares,
-    UNIT: tl.constexpr, TILE: tl.constexpr, AT_ONCE: tl.constexpr, TILES: tl.constexpr,
+    SEQUENTIAL: tl.constexpr, UNIT: tl.constexpr, TILE: tl.constexpr, AT_ONCE: tl.constexpr,
+    TILES: tl.constexpr,
 ):  # fmt: skip
     """Leave the cut of one row after ``read_kernel``; a row that is no law has it at 0."""
     PART: tl.constexpr = TILE // SPLIT
@@ -49,7 +50,7 @@ def cut_kernel(
             cut, last, _kept, _listed, _ids, _e = resolve(
                 logits + row * stride_r, stride_v, vocab, parts_of(tiles),
                 keys_ptr + row * parts_of(tiles), list_ptr + row * CAP, row_top, mass, t, scale,
-                top_k, top_p, min_p, UNIT, PART, TILES * SPLIT, AT_ONCE,
+                top_k, top_p, min_p, SEQUENTIAL, UNIT, PART, TILES * SPLIT, AT_ONCE,
             )  # fmt: skip
         tl.store(marks + row * 2, cut.to(tl.int64))
         tl.store(marks + row * 2 + 1, last.to(tl.int64))

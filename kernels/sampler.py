@@ -1,4 +1,4 @@
-"""The sampler ``triton``: the chain kernel behind specverify's contract."""
+"""The samplers ``triton`` and ``triton-vllm``: the chain kernels behind specverify's contract."""
 
 from __future__ import annotations
 
@@ -7,10 +7,16 @@ import os
 from typing import TYPE_CHECKING
 
 from specverify.kernels._launch import Proposal, Workspace, verify_chain
-from specverify.kernels._launch_filtered import Filters, FilterWorkspace, verify_filtered
+from specverify.kernels._launch_filtered import (
+    Filters,
+    FilterWorkspace,
+    sequential,
+    verify_filtered,
+)
 from specverify.kernels._launch_small import SMALL_VOCAB, verify_small
 
 from specverify.contract import Batch, Capabilities, Emission, FinalCoin
+from specverify.conventions import REFERENCE, VLLM
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -22,9 +28,14 @@ CHAIN_VOCAB: int | None = None
 a full q, injected coins), and ``verify_filtered`` did not (docs/kernels.md)."""
 
 
-def _devices() -> tuple[str, ...]:
-    interpreted = os.environ.get("TRITON_INTERPRET") == "1"
-    return ("cpu", "cuda") if interpreted else ("cuda",)
+def interpreted() -> bool:
+    """Whether kernels run on the CPU, statement by statement."""
+    return os.environ.get("TRITON_INTERPRET") == "1"
+
+
+def devices() -> tuple[str, ...]:
+    """Where the kernels run."""
+    return ("cpu", "cuda") if interpreted() else ("cuda",)
 
 
 def any_filter(batch: Batch) -> bool:
@@ -42,6 +53,10 @@ class TritonChain:
         small_vocab: largest vocabulary that goes to ``verify_small``; 0 for none.
         chain_vocab: smallest vocabulary that goes to ``verify_chain``, ``None`` for none.
         filter_workspace: the same as ``workspace`` for batches in which some request filters.
+        convention: what top-k, top-p and min-p mean: ``"reference"`` or ``"vllm"``.
+
+    Raises:
+        ValueError: if no kernel knows the convention.
     """
 
     def __init__(
@@ -50,7 +65,9 @@ class TritonChain:
         small_vocab: int = SMALL_VOCAB,
         filter_workspace: FilterWorkspace | None = None,
         chain_vocab: int | None = CHAIN_VOCAB,
+        convention: str = REFERENCE.name,
     ) -> None:
+        sequential(convention)
         self.workspace, self.small_vocab = workspace, small_vocab
         self.chain_vocab = chain_vocab
         self.filter_workspace = filter_workspace
@@ -58,9 +75,11 @@ class TritonChain:
             placeholders=True,
             filtering=True,
             exclusion=True,
+            convention=convention,
             per_request_seeds=True,
             final_coin=FinalCoin.INVERSE_CDF,
-            devices=_devices(),
+            devices=devices(),
+            batched=not interpreted(),
         )
 
     def __call__(self, batch: Batch, /) -> Emission:
@@ -100,8 +119,10 @@ class TritonChain:
         chain = self.chain_vocab is not None and batch.vocab_size >= self.chain_vocab
         if chain and not filtered:
             return functools.partial(verify_chain, workspace=self.workspace)
-        filters = Filters(batch.top_k, batch.top_p, batch.min_p)
+        convention = self.capabilities.convention
+        filters = Filters(batch.top_k, batch.top_p, batch.min_p, convention)
         return functools.partial(verify_filtered, filters=filters, workspace=self.filter_workspace)
 
 
 triton_chain = TritonChain()
+triton_vllm = TritonChain(convention=VLLM.name)

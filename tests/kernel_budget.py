@@ -15,7 +15,7 @@ import torch
 
 from specverify.contract import Batch, Emission
 from specverify.reference.coins import coins_of
-from specverify.sampling import batch_probabilities
+from specverify.sampling import REFERENCE, FilterConvention, batch_probabilities
 
 UNIT = 2.0**-22
 
@@ -34,12 +34,14 @@ class Disagreement:
         return self.distance <= self.allowed
 
 
-def disagreements(batch: Batch, ours: Emission, theirs: Emission) -> list[Disagreement]:
+def disagreements(
+    batch: Batch, ours: Emission, theirs: Emission, convention: FilterConvention = REFERENCE
+) -> list[Disagreement]:
     """All requests whose tokens differ, each with its excuse; most batches have none."""
     differ = (ours.token_ids != theirs.token_ids).any(1) | (ours.num_emitted != theirs.num_emitted)
     if not bool(differ.any()):
         return []
-    target = batch_probabilities(batch)
+    target = batch_probabilities(batch, convention)
     coins = batch.coins or coins_of(batch)
     return [
         _explain(batch, target, coins, ours, theirs, b) for b in differ.nonzero()[:, 0].tolist()

@@ -10,15 +10,17 @@ from kernel_batches import random_batch
 from kernel_budget import disagreements
 from kernel_setup import DEVICE
 
-from specverify.contract import Batch, Emission
+from specverify.checks.oracle import reference_for
+from specverify.contract import Batch, Capabilities, Emission
 from specverify.layouts import describe
-from specverify.reference import reference
+from specverify.sampling import CONVENTIONS
 
 
-def agree(batch: Batch, ours: Emission) -> None:
+def agree(batch: Batch, ours: Emission, convention: str = "reference") -> None:
     """Fail with the layout and the distance from the threshold if a difference has no excuse."""
-    theirs = reference(batch)
-    beyond = [one for one in disagreements(batch, ours, theirs) if not one.lawful]
+    theirs = reference_for(Capabilities(convention=convention))(batch)
+    found = disagreements(batch, ours, theirs, CONVENTIONS[convention])
+    beyond = [one for one in found if not one.lawful]
     assert not beyond, f"{beyond}\n{describe(batch)}\n{ours.token_ids}\n{theirs.token_ids}"
 
 

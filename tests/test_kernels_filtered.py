@@ -9,9 +9,8 @@ from kernel_setup import DEVICE  # before triton
 import kernel_calls
 import pytest
 import torch
-from hypothesis import HealthCheck, given, seed, settings
-from hypothesis import strategies as st
 from kernel_calls import agree, launch_on
+from kernel_filtering import in_turn, tokens_over_layouts
 from specverify.kernels import (
     FilterPlan,
     Filters,
@@ -21,8 +20,7 @@ from specverify.kernels import (
     verify_filtered,
 )
 
-from specverify.contract import Batch, Emission, FinalCoin
-from specverify.layouts import batches_for, coins_for
+from specverify.contract import Batch, Emission
 from specverify.reference import reference
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
@@ -40,40 +38,18 @@ def launch(batch: Batch, **options: object) -> Emission:
 
 def drawn(number: int, vocab: int, requests: int = 5, most: int = 3, **options: object) -> Batch:
     """A random batch whose requests have the ``SETTINGS`` in turn."""
-    batch = kernel_calls.drawn(number, vocab, requests, most, **options)
-    turn = [SETTINGS[i % len(SETTINGS)] for i in range(requests)]
-    k, p, m = (torch.tensor(column, device=DEVICE) for column in zip(*turn, strict=True))
-    return batch.replace(top_k=k, top_p=p, min_p=m, check_values=False)
-
-
-def over_layouts(number: int, examples: int) -> None:
-    """Layouts with filters and injected coins, extreme ones among them."""
-
-    @seed(number)
-    @settings(
-        max_examples=examples, deadline=None, derandomize=False, database=None,
-        suppress_health_check=list(HealthCheck),
-    )  # fmt: skip
-    @given(st.data())
-    def check(data: st.DataObject) -> None:
-        limits = {"max_requests": 2, "max_drafts": 2, "vocab": (2, 90), "filters": "any"}
-        batch = data.draw(batches_for(SAMPLER.capabilities, **limits))
-        coins = data.draw(coins_for(batch, FinalCoin.INVERSE_CDF))
-        batch = batch.replace(coins=coins).to(DEVICE)
-        agree(batch, SAMPLER(batch))
-
-    check()
+    return in_turn(kernel_calls.drawn(number, vocab, requests, most, **options), SETTINGS)
 
 
 def test_some_layouts() -> None:
-    over_layouts(0, 4)
+    tokens_over_layouts(SAMPLER, 0, 4)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("part", range(6))
 def test_token_for_token_over_layouts(part: int) -> None:
     """6 x 20 layouts."""
-    over_layouts(1 + part, 20)
+    tokens_over_layouts(SAMPLER, 1 + part, 20)
 
 
 @pytest.mark.parametrize(
