@@ -106,7 +106,7 @@ def settle(
     top_k, top_p, min_p = filters
     probabilities = softmax(logits, temperature)
     room = margin(logits, temperature)
-    if min_p > 0:
+    if 0 < min_p < 1:  # at 1 the maxima alone are left, and they are equal in every precision
         ratios = min_p_boundaries(probabilities)
         min_p = onto(min_p, ratios) if on_boundary else away(min_p, ratios, room) or 0.0
     if top_p < 1:

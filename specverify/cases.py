@@ -151,7 +151,8 @@ class RequestSpec:
     Attributes:
         drafts: k.
         temperature, top_k, top_p, min_p, placeholders: as in :class:`TableRequest`.
-        drafting: ``sampled`` drafts are drawn from a soft q, ``greedy`` ones are its argmax.
+        drafting: ``sampled`` drafts are drawn from a soft q, ``greedy`` ones are its argmax, and
+            ``improbable`` ones come from a q that likes what the target does not.
     """
 
     drafts: int
@@ -271,9 +272,9 @@ def ambiguous_rows(table: torch.Tensor, spec: RequestSpec) -> torch.Tensor:
 def _draft_table(rng: np.random.Generator, target: torch.Tensor, spec: RequestSpec) -> torch.Tensor:
     """[rows, V] float32: q, half informed by the target and half its own noise."""
     temperature = spec.temperature or 1.0
-    informed = 0.5 * target.double() / temperature + torch.from_numpy(
-        rng.normal(0.0, 0.9, tuple(target.shape))
-    )
+    informed = (
+        -1.0 if spec.drafting == "improbable" else 0.5
+    ) * target.double() / temperature + torch.from_numpy(rng.normal(0.0, 0.9, tuple(target.shape)))
     soft = torch.softmax(informed, dim=1)
     if spec.drafting == "greedy":
         return torch.nn.functional.one_hot(soft.argmax(dim=1), soft.shape[1]).float()

@@ -43,8 +43,11 @@ __all__ = [
     "DTYPES",
     "EXTREME_COINS",
     "FILTERS",
+    "MIN_PS",
     "TARGET_KINDS",
     "TEMPERATURES",
+    "TILES",
+    "TOP_PS",
     "VIEWS",
     "as_view",
     "batches",
@@ -64,9 +67,16 @@ DRAFTS = ("any", "dense", "one-hot")
 
 DTYPES = ("float32", "bfloat16", "float16")
 
+TOP_PS = (1.0, 1.0, 0.9, 0.5, 0.99, 0.1)
+"""What top-p may be before it is moved off a boundary; the simple ones first."""
+
+MIN_PS = (0.0, 0.0, 0.1, 0.5, 0.01, 0.9)
+"""The same for min-p."""
+
+TILES = (8, 16, 32, 64, 128, 256, 512, 1024)
+"""Widths of the vectors and tiles that kernels cut a row into."""
+
 _OFF = (0, 1.0, 0.0)
-_TOP_P = (1.0, 1.0, 0.9, 0.5, 0.99, 0.1)
-_MIN_P = (0.0, 0.0, 0.1, 0.5, 0.01, 0.9)
 _FEW = 4
 
 
@@ -86,6 +96,10 @@ class _Options:
     views: tuple[str, ...]
     boundaries: bool
     targets: tuple[str, ...]
+    tiled: bool
+    top_ps: tuple[float, ...]
+    min_ps: tuple[float, ...]
+    habits: bool
 
 
 def batches(
@@ -103,6 +117,10 @@ def batches(
     views: bool = True,
     boundaries: bool = False,
     targets: Sequence[str] = TARGET_KINDS,
+    tiled: bool = False,
+    top_ps: Sequence[float] = TOP_PS,
+    min_ps: Sequence[float] = MIN_PS,
+    habits: bool = False,
 ) -> st.SearchStrategy[Batch]:
     """Batches on the CPU, without coins.
 
@@ -122,6 +140,11 @@ def batches(
             the rows and columns would win every argmax if it were read.
         boundaries: put top-p and min-p onto boundaries instead of keeping clear of them.
         targets: kinds of target rows, out of ``TARGET_KINDS``; shrinks towards the first.
+        tiled: half of the vocabularies are a whole number of ``TILES``, or one token off.
+        top_ps: what top-p may be, in (0, 1], before it is moved; shrinks towards the first.
+        min_ps: the same for min-p, in [0, 1].
+        habits: many requests pick (nearly) all of their drafts in one way: agreed with the target,
+            or never proposed.
 
     Raises:
         ValueError: naming the parameter that is out of range, before anything is drawn.
@@ -138,6 +161,10 @@ def batches(
     _require("dtypes", dtypes, fine, f"one or more of {DTYPES}")
     fine = len(targets) > 0 and all(kind in TARGET_KINDS for kind in targets)
     _require("targets", targets, fine, f"one or more of {TARGET_KINDS}")
+    fine = len(top_ps) > 0 and all(0 < value <= 1 for value in top_ps)
+    _require("top_ps", top_ps, fine, "one or more numbers in (0, 1]")
+    fine = len(min_ps) > 0 and all(0 <= value <= 1 for value in min_ps)
+    _require("min_ps", min_ps, fine, "one or more numbers in [0, 1]")
     return _batches(
         _Options(
             max_requests=max_requests,
@@ -152,6 +179,10 @@ def batches(
             views=VIEWS if views else VIEWS[:1],
             boundaries=boundaries,
             targets=tuple(targets),
+            tiled=tiled,
+            top_ps=tuple(top_ps),
+            min_ps=tuple(min_ps),
+            habits=habits,
         )
     )
 
@@ -222,7 +253,7 @@ def _batches(draw: st.DrawFn, options: _Options) -> Batch:
     # Counts first and the counted things last: Hypothesis lowers a count and deletes any one of
     # the spans behind it, so a request that plays no part goes, wherever it stands.
     count = draw(_few_or_up_to(options.max_requests))
-    vocab = draw(st.integers(*options.vocab))
+    vocab = draw(_vocabularies(*options.vocab, tiled=options.tiled))
     dense = options.drafts == "dense" or (options.drafts == "any" and draw(st.booleans()))
     words = _slot_words(options.targets, dense, options.placeholders and draw(st.booleans()))
     view = st.sampled_from(options.views)
@@ -242,16 +273,29 @@ def _few_or_up_to(largest: int) -> st.SearchStrategy[int]:
     return few if largest <= _FEW else few | st.integers(_FEW, largest)
 
 
+def _vocabularies(smallest: int, largest: int, *, tiled: bool) -> st.SearchStrategy[int]:
+    some = st.integers(smallest, largest)
+    if not tiled:
+        return some
+    whole = {
+        tile * count + off for tile in TILES for count in range(1, _FEW + 1) for off in (-1, 0, 1)
+    }
+    near = sorted(size for size in whole if smallest <= size <= largest)
+    return st.sampled_from(near) | some if near else some
+
+
 @st.composite
 def _requests(
     draw: st.DrawFn, options: _Options, words: tuple[tuple[str, ...], ...], vocab: int
 ) -> Request:
     count = draw(st.integers(options.min_drafts, options.max_drafts))
+    if options.habits:
+        words = draw(_habit(words))
     who = {"off": False, "any": True, "drafted": count > 0, "zero-draft": count == 0}
     return Request(
         bonus=draw(st.sampled_from(options.targets)),
         temperature=float(np.float32(draw(st.sampled_from(options.temperatures)))),
-        filters=_wanted_filters(draw, vocab) if who[options.filters] else _OFF,
+        filters=_wanted_filters(draw, vocab, options) if who[options.filters] else _OFF,
         seed=draw(st.integers(0, 2**64 - 1)),
         position=draw(st.integers(0, 2**20)),
         slots=tuple(Slot(*(draw(st.sampled_from(w)) for w in words)) for _ in range(count)),
@@ -259,16 +303,24 @@ def _requests(
     )
 
 
+def _habit(words: tuple[tuple[str, ...], ...]) -> st.SearchStrategy[tuple[tuple[str, ...], ...]]:
+    """The words, or one pick nearly alone: deep slots are met where all before were accepted."""
+    targets, drafts, picks = words
+    agreed, last = picks[:1], picks[-1:]
+    choices = (picks, agreed, agreed * 6 + last, last)
+    return st.sampled_from([(targets, drafts, some) for some in choices])
+
+
 def _slot_words(targets: tuple[str, ...], dense: bool, gaps: bool) -> tuple[tuple[str, ...], ...]:
     picks = (DENSE_PICKS if dense else ONE_HOT_PICKS) + ((PLACEHOLDER_PICK,) if gaps else ())
     return targets, DRAFT_KINDS if dense else DRAFT_KINDS[:1], picks
 
 
-def _wanted_filters(draw: st.DrawFn, vocab: int) -> tuple[int, float, float]:
+def _wanted_filters(draw: st.DrawFn, vocab: int, options: _Options) -> tuple[int, float, float]:
     """Top-k, top-p, min-p: all off, or any mixture; top-k may exceed V by one."""
     if not draw(st.booleans()):
         return _OFF
     # Everything and more than everything are the ends that samplers get wrong.
     some = st.integers(1, vocab) | st.sampled_from((vocab, vocab + 1))
     top_k = draw(some) if draw(st.booleans()) else 0
-    return top_k, draw(st.sampled_from(_TOP_P)), draw(st.sampled_from(_MIN_P))
+    return top_k, draw(st.sampled_from(options.top_ps)), draw(st.sampled_from(options.min_ps))

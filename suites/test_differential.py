@@ -14,8 +14,8 @@ from specverify.suites.declare import Suite
 
 from specverify.checks.differential import DifferentialExperiment
 from specverify.checks.experiment import Side
-from specverify.checks.layout_properties import any_layout, wide_layout
-from specverify.checks.random_rows import long_proposals, random_rows
+from specverify.checks.layout_properties import any_layout, corner_layout, wide_layout
+from specverify.checks.random_rows import huge_rows, long_proposals, random_rows
 
 _case = functools.partial(DifferentialExperiment, suite="differential")
 
@@ -27,6 +27,8 @@ SUITE = Suite(
         _case(case="numbers", layouts=random_rows, share=2.0),
         _case(case="long", layouts=long_proposals, share=0.5),
         _case(case="wide", layouts=wide_layout, share=0.5, copies=3),
+        _case(case="corners", layouts=corner_layout, copies=12),
+        _case(case="huge", layouts=huge_rows, share=0.08, copies=1),
     ),
     Side.EITHER,
 )

@@ -13,6 +13,7 @@ from specverify.suites.declare import Suite
 from specverify.checks import relation_layouts as layouts
 from specverify.checks import relations as relate
 from specverify.checks.metamorphic import MetamorphicExperiment
+from specverify.checks.stream_relations import even_rows, streams_apart
 
 _case = functools.partial(MetamorphicExperiment, suite="metamorphic", layouts=layouts.company)
 _numbers = functools.partial(
@@ -42,11 +43,26 @@ SUITE = Suite(
         _case(case="beside-nan", holds=relate.beside_nan, repeats=False),
         _case(case="asked-again", holds=relate.asked_again),
         _numbers(case="unwritten-memory", holds=relate.unwritten_memory, repeats=False),
-        _numbers(case="memory-layout", holds=relate.other_memory),
+        _numbers(
+            case="memory-layout", holds=relate.other_memory, layouts=layouts.settings_and_numbers
+        ),
+        _numbers(
+            case="number-formats",
+            holds=relate.other_formats,
+            layouts=layouts.settings_and_numbers,
+            copies=4,
+        ),
+        _case(
+            case="unread-rows",
+            holds=relate.unread_rows,
+            layouts=layouts.gapped,
+            needs=("placeholders",),
+        ),
         _numbers(case="padded-vocabulary", holds=relate.padded, coins=True),
         _numbers(case="added-constant", holds=relate.added_constant, layouts=layouts.exact_numbers),
         _stream(case="seed-matters", holds=relate.seed_matters),
         _stream(case="position-matters", holds=relate.position_matters),
+        _stream(case="streams-apart", holds=streams_apart, layouts=even_rows, share=0.05),
     ),
 )
 

@@ -34,7 +34,7 @@ from specverify.registry import resolve
 from specverify.sampling import batch_probabilities
 from specverify.subjects import Subject
 
-LAYOUTS, NUMBERS, LONG, WIDE = SUITE.experiments
+LAYOUTS, NUMBERS, LONG, WIDE, *_ = SUITE.experiments
 
 
 def run(name: str, experiment: DifferentialExperiment, settings: Settings) -> Verdict:

@@ -233,9 +233,194 @@ class PlaceholderSkipped(ChainSampler):
         return lengths + hole.long()
 
 
+class MovedStreams(ChainSampler):
+    """The streams are keyed and counted by something else than the seed and the position."""
+
+    def moved(self, bits: torch.Tensor, positions: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        """[B] int64 each: what is used instead."""
+        raise NotImplementedError
+
+    def begin(self, batch: Batch) -> Step:
+        bits, positions = self.moved(batch.seeds.view(torch.int64), batch.positions)
+        seeds = bits.contiguous().view(torch.uint64)
+        return super().begin(batch.replace(seeds=seeds, positions=positions, check_values=False))
+
+
+class SeedAsFloat64(MovedStreams):
+    """A seed goes through a float64, as JSON numbers do, and loses its low bits."""
+
+    def moved(self, bits: torch.Tensor, positions: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return bits.double().clamp(-9.2e18, 9.2e18).long(), positions
+
+
+class SeedPlusPosition(MovedStreams):
+    """The key of a step is seed + position."""
+
+    def moved(self, bits: torch.Tensor, positions: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return bits + positions, torch.zeros_like(positions)
+
+
+class PositionIn16Bits(MovedStreams):
+    """The stream begins anew after 65,536 tokens."""
+
+    def moved(self, bits: torch.Tensor, positions: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return bits, positions & 0xFFFF
+
+
+class PositionInPairs(MovedStreams):
+    """The lowest bit of a position is lost."""
+
+    def moved(self, bits: torch.Tensor, positions: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return bits, positions & ~1
+
+
+class PositionAsFloat32(MovedStreams):
+    """Positions beyond 2**24 are rounded."""
+
+    def moved(self, bits: torch.Tensor, positions: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return bits, positions.float().long()
+
+
+class ThousandRequests(MovedStreams):
+    """Requests behind the 1,024th use the coins of the first."""
+
+    def moved(self, bits: torch.Tensor, positions: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return bits[torch.arange(bits.numel()) % 1024], positions
+
+
+class OtherSettings(ChainSampler):
+    """The sampling parameters are not those that were asked for."""
+
+    def settings(self, batch: Batch) -> dict[str, torch.Tensor]:
+        """The fields that are changed."""
+        raise NotImplementedError
+
+    def target(self, batch: Batch) -> torch.Tensor:
+        return batch_probabilities(batch.replace(**self.settings(batch), check_values=False))
+
+
+class MinPOfOneIsOff(OtherSettings):
+    """A min-p of 1 is taken for off."""
+
+    def settings(self, batch: Batch) -> dict[str, torch.Tensor]:
+        return {"min_p": torch.where(batch.min_p >= 1, 0.0, batch.min_p)}
+
+
+class TinyTopPIsOff(OtherSettings):
+    """A top-p below 0.01 is taken for off."""
+
+    def settings(self, batch: Batch) -> dict[str, torch.Tensor]:
+        return {"top_p": torch.where(batch.top_p < 0.01, 1.0, batch.top_p)}
+
+
+class TemperatureAtMostTwo(OtherSettings):
+    """Temperatures are capped at 2."""
+
+    def settings(self, batch: Batch) -> dict[str, torch.Tensor]:
+        return {"temperature": batch.temperature.clamp(max=2)}
+
+
+class TemperatureInFloat16(OtherSettings):
+    """Temperatures are stored in float16."""
+
+    def settings(self, batch: Batch) -> dict[str, torch.Tensor]:
+        half = batch.temperature.half().float()
+        return {"temperature": torch.where(batch.temperature > 0.01, half, batch.temperature)}
+
+
+class TopKAtMost1024(OtherSettings):
+    """Top-k is capped at 1,024."""
+
+    def settings(self, batch: Batch) -> dict[str, torch.Tensor]:
+        return {"top_k": batch.top_k.clamp(max=1024)}
+
+
+class MinPForgottenWithoutDrafts(OtherSettings):
+    """Where nobody has drafts, min-p is skipped."""
+
+    def settings(self, batch: Batch) -> dict[str, torch.Tensor]:
+        return {"min_p": batch.min_p * (batch.num_drafts > 0)}
+
+
+class WholeTilesForgetFilters(OtherSettings):
+    """The path for V that 128 divides knows top-k alone."""
+
+    def settings(self, batch: Batch) -> dict[str, torch.Tensor]:
+        if batch.vocab_size % 128:
+            return {}
+        return {"top_p": torch.ones_like(batch.top_p), "min_p": torch.zeros_like(batch.min_p)}
+
+
+class IdsIn15Bits(ChainSampler):
+    """Tokens beyond 32,767 are never looked at."""
+
+    def target(self, batch: Batch) -> torch.Tensor:
+        law = super().target(batch)
+        if law.shape[1] > 32768:
+            law[:, 32768:] = 0.0
+            law /= law.sum(dim=1, keepdim=True).clamp(min=1e-300)
+        return law
+
+
+class GreedyBonusOfLongProposal(ChainSampler):
+    """A greedy request with more than four drafts takes its bonus from the row before."""
+
+    def final_rows(self, step: Step) -> torch.Tensor:
+        counts = step.batch.draft_counts
+        long = (step.batch.temperature == 0) & (counts > 4) & (step.accepted == counts)
+        return super().final_rows(step) - long.long()
+
+
+class DraftRowsInFloat32Alone(ChainSampler):
+    """Rows of q in any other format are read as garbage."""
+
+    def begin(self, batch: Batch) -> Step:
+        probs = batch.draft_probs
+        if probs is not None and probs.dtype is not torch.float32:
+            flat = torch.full(probs.shape, 1 / batch.vocab_size)
+            batch = batch.replace(draft_probs=flat, check_values=False)
+        return super().begin(batch)
+
+
+class PlaceholderRowRead(ChainSampler):
+    """The rows of q are added up, those of placeholders with weight 0: a NaN there spreads."""
+
+    def begin(self, batch: Batch) -> Step:
+        probs = batch.draft_probs
+        if probs is not None and batch.num_drafts:
+            used = (batch.draft_token_ids >= 0)[:, None].to(probs.dtype)
+            batch = batch.replace(draft_probs=probs + 0 * (probs * used).sum(), check_values=False)
+        return super().begin(batch)
+
+
+class SlicedParameters(ChainSampler):
+    """Parameters are read from the start of their buffer, wherever they lie in it."""
+
+    def target(self, batch: Batch) -> torch.Tensor:
+        shifted = batch.top_p.storage_offset() > 0
+        top_p = torch.ones_like(batch.top_p) if shifted else batch.top_p
+        return batch_probabilities(batch.replace(top_p=top_p, check_values=False))
+
+
+class CoinsClampedInPlace(ChainSampler):
+    """Injected coins are clamped where they lie."""
+
+    def begin(self, batch: Batch) -> Step:
+        if batch.coins is not None and batch.coins.final is not None:
+            batch.coins.final.clamp_(max=1 - 1e-12)
+        return super().begin(batch)
+
+
+class AcceptCoinInFloat16(ChainSampler):
+    """Accept coins are multiples of 2**-11, so one in 2,048 accepts whatever is possible."""
+
+    def accept_coins(self, step: Step) -> torch.Tensor:
+        return (super().accept_coins(step) * 2048).floor() / 2048
+
+
 CAUGHT_BY: dict[type[ChainSampler], tuple[str, str]] = {
     ResidualFloor: ("support", "masked"),
-    DraftFloor: ("differential", "layouts"),
+    DraftFloor: ("differential", "numbers"),
     RatioInBfloat16: ("differential", "layouts"),
     ResidualWithoutAllDrafts: ("differential", "layouts"),
     EqualDraftsNoBonus: ("differential", "layouts"),
@@ -243,7 +428,7 @@ CAUGHT_BY: dict[type[ChainSampler], tuple[str, str]] = {
     LastRequestOffByOne: ("support", "excluded"),
     TopPExclusive: ("differential", "layouts"),
     NextTemperature: ("greedy", "beside-random"),
-    LargestTopK: ("support", "masked"),
+    LargestTopK: ("differential", "layouts"),
     OutputReused: ("metamorphic", "permuted"),
     HalfPrecisionLogits: ("support", "filtered"),
     VocabularyTileDropped: ("differential", "wide"),
@@ -253,8 +438,28 @@ CAUGHT_BY: dict[type[ChainSampler], tuple[str, str]] = {
     SharedMaximum: ("support", "masked"),
     FinalCoinOfPair: ("metamorphic", "permuted"),
     TinyTemperatureGreedy: ("differential", "layouts"),
-    TopKOfWholeVocabulary: ("support", "masked"),
-    PlaceholderSkipped: ("support", "masked"),
+    TopKOfWholeVocabulary: ("differential", "corners"),
+    PlaceholderSkipped: ("differential", "layouts"),
+    SeedAsFloat64: ("metamorphic", "streams-apart"),
+    SeedPlusPosition: ("metamorphic", "streams-apart"),
+    PositionIn16Bits: ("metamorphic", "streams-apart"),
+    PositionInPairs: ("metamorphic", "streams-apart"),
+    PositionAsFloat32: ("metamorphic", "streams-apart"),
+    ThousandRequests: ("metamorphic", "streams-apart"),
+    MinPOfOneIsOff: ("differential", "corners"),
+    TinyTopPIsOff: ("differential", "corners"),
+    TemperatureAtMostTwo: ("differential", "corners"),
+    TemperatureInFloat16: ("differential", "corners"),
+    TopKAtMost1024: ("exclusion", "excluded-wide-V5120"),
+    MinPForgottenWithoutDrafts: ("support", "excluded"),
+    WholeTilesForgetFilters: ("differential", "corners"),
+    IdsIn15Bits: ("differential", "huge"),
+    GreedyBonusOfLongProposal: ("differential", "corners"),
+    DraftRowsInFloat32Alone: ("metamorphic", "number-formats"),
+    PlaceholderRowRead: ("metamorphic", "unread-rows"),
+    SlicedParameters: ("metamorphic", "memory-layout"),
+    CoinsClampedInPlace: ("differential", "corners"),
+    AcceptCoinInFloat16: ("random", "dense-V6-K2-peaked"),
 }
 """Suite and case of a quick run."""
 
@@ -265,6 +470,12 @@ CHEAP = (
     RatioInBfloat16,
     NextTemperature,
     FinalCoinOfPair,
+    SeedPlusPosition,
+    PositionInPairs,
+    MinPOfOneIsOff,
+    DraftRowsInFloat32Alone,
+    PlaceholderRowRead,
+    SlicedParameters,
 )
 """One of each kind: lengths, seeds, memory, precision, neighbours, randomness."""
 

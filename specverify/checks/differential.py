@@ -172,10 +172,17 @@ def differences(
         watch: whether changes of the input are looked for.
     """
     home = batch.to(device)
+    kept = _copies_of_coins(home)
     try:
         emission = call(subject, home, seed, watch_input=watch)
     except SamplerFault as fault:
         return [Problem(text=str(fault))]
+    changed = [
+        name for name, old in kept.items() if not torch.equal(getattr(home.coins, name), old)
+    ]
+    if changed:
+        said = f"the sampler changed its input: coins.{changed[0]} differs after the call"
+        return [Problem(text=said)]
     broken = structural_violations(home, emission)
     if broken:
         return [problem_of(violation, home, emission, batch.num_requests) for violation in broken]
@@ -183,6 +190,12 @@ def differences(
     capabilities = subject.capabilities
     reference = reference_for(capabilities)
     return compare(batch, got, reference, capabilities.acceptance, tally)
+
+
+def _copies_of_coins(batch: Batch) -> dict[str, torch.Tensor]:
+    """The injected coins as they are now."""
+    fields = {name: getattr(batch.coins, name, None) for name in ("accept", "final", "noise")}
+    return {name: value.clone() for name, value in fields.items() if value is not None}
 
 
 def _smallest(

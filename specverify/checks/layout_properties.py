@@ -27,24 +27,34 @@ def wide_layout(capabilities: Capabilities) -> SearchStrategy[Batch]:
 
 
 def greedy_layout(capabilities: Capabilities) -> SearchStrategy[Batch]:
-    """Every request at temperature 0."""
+    """Every request at temperature 0, in half of the batches with long proposals."""
     from specverify.layouts import batches_for
 
-    return batches_for(capabilities, greedy_only=True)
+    long = batches_for(
+        capabilities, greedy_only=True, max_requests=4, max_drafts=12, tiled=True, habits=True
+    )
+    return batches_for(capabilities, greedy_only=True) | long
 
 
 def excluded_layout(capabilities: Capabilities) -> SearchStrategy[Batch]:
-    """Filters on requests without drafts only."""
+    """Filters on requests without drafts only; in half of the batches nobody has any."""
     from specverify.layouts import batches_for
 
-    return batches_for(capabilities, filters="zero-draft")
+    alone = batches_for(
+        capabilities,
+        filters="zero-draft",
+        max_drafts=0,
+        temperatures=(1.0, 0.75, 2.0),
+        targets=("random", "masked", "shifted"),
+    )
+    return batches_for(capabilities, filters="zero-draft") | alone
 
 
 def filtered_layout(capabilities: Capabilities) -> SearchStrategy[Batch]:
-    """Filters anywhere."""
+    """Filters anywhere, in half of the batches near the ends of their ranges."""
     from specverify.layouts import batches_for
 
-    return batches_for(capabilities, filters="any")
+    return batches_for(capabilities, filters="any") | corner_layout(capabilities)
 
 
 def tied_layout(capabilities: Capabilities) -> SearchStrategy[Batch]:
@@ -52,6 +62,27 @@ def tied_layout(capabilities: Capabilities) -> SearchStrategy[Batch]:
     from specverify.layouts import batches_for
 
     return batches_for(capabilities, filters="any", targets=("flat", "ties"))
+
+
+def corner_layout(capabilities: Capabilities) -> SearchStrategy[Batch]:
+    """Proposals longer than usual, whole tiles, and settings near the ends of their ranges.
+
+    What engines take for off or for greedy, cap, or store in half precision; and the request that
+    has a filter, a placeholder or temperature 0 and yet many drafts.
+    """
+    from specverify.layouts import batches_for
+
+    return batches_for(
+        capabilities,
+        max_requests=4,
+        max_drafts=12,
+        vocab=(8, 600),
+        temperatures=(1.0, 0.6, 10.0, 0.98, 1.4) + (0.0,) * capabilities.greedy,
+        top_ps=(1.0, 0.999, 0.95, 1e-3),
+        min_ps=(0.0, 0.0, 0.0, 0.05, 1e-3, 1.0),
+        tiled=True,
+        habits=True,
+    )
 
 
 def anything(_batch: Batch, _emission: Emission, _capabilities: Capabilities) -> list[Violation]:

@@ -16,10 +16,17 @@ from specverify.contract import Batch, Capabilities
 if TYPE_CHECKING:
     from hypothesis.strategies import SearchStrategy
 
-DISTANCES = (0.5, 0.05, 2.0)
+DISTANCES = (0.5, 0.05, 2.0, 0.002)
 """Standard deviation of the noise that separates the logits of q from those of p."""
 TEMPERATURES = (1.0, 0.75, 1.5)
 
+
+VOCABULARIES = (50_257, 128_256, 151_936)
+"""V of GPT-2, of Llama 3 and of Qwen 2.5; the last two are multiples of 128."""
+
+OFF = (0, 1.0)
+FILTERS = ((1500, 1.0), (0, 0.9))
+"""Top-k and top-p of the two requests of huge rows."""
 
 LONG = 24
 """Drafts of the longest proposals; engines cut theirs at 8 or 16."""
@@ -28,6 +35,36 @@ LONG = 24
 def long_proposals(capabilities: Capabilities) -> SearchStrategy[Batch]:
     """Up to :data:`LONG` drafts, so near to p that most of them are accepted."""
     return random_rows(capabilities, (2, 16), most=LONG, requests=3, distances=(0.05, 0.2))
+
+
+def huge_rows(capabilities: Capabilities) -> SearchStrategy[Batch]:
+    """Vocabularies of real models, beyond 16 bits among them, with top-k and top-p.
+
+    Their mass lies in thousands of tokens all over the ids, so whatever looks at some of them only
+    is noticed at nearly every draw.
+    """
+    from hypothesis import strategies as st
+
+    return st.builds(
+        _huge,
+        st.just(capabilities),
+        st.sampled_from(VOCABULARIES),
+        st.integers(0, 2**32 - 1),
+    )
+
+
+def _huge(capabilities: Capabilities, vocab: int, entropy: int) -> Batch:
+    counts = [1, 0] if capabilities.zero_drafts else [1, 1]
+    batch = random_batch(counts=counts, vocab=vocab, dense=capabilities.dense, entropy=entropy)
+    asked = [capabilities.filtering if count else capabilities.exclusion for count in counts]
+    filters = [one if able else OFF for one, able in zip(FILTERS, asked, strict=True)]
+    top_k, top_p = zip(*filters, strict=True)
+    return batch.replace(
+        target_logits=batch.target_logits / 2,
+        top_k=torch.tensor(top_k),
+        top_p=torch.tensor(top_p),
+        check_values=False,
+    )
 
 
 def random_rows(

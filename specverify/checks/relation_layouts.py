@@ -29,6 +29,18 @@ def plain_numbers(capabilities: Capabilities) -> SearchStrategy[Batch]:
     return random_rows(capabilities, vocab=(2, 40))
 
 
+def settings_and_numbers(capabilities: Capabilities) -> SearchStrategy[Batch]:
+    """Gaussian rows, and rows with filters at temperatures where rounding moves little."""
+    from specverify.layouts import batches_for
+
+    temperatures = _TEMPERATURES if capabilities.greedy else _TEMPERATURES[2:]
+    varied = batches_for(
+        capabilities, max_requests=6, max_drafts=3, vocab=(2, 40), views=False,
+        temperatures=temperatures,
+    )  # fmt: skip
+    return plain_numbers(capabilities) | varied
+
+
 def exact_numbers(capabilities: Capabilities) -> SearchStrategy[Batch]:
     """Logits on a grid on which adding a constant is exact, in float32 where it is taken."""
     from specverify.layouts import batches_for
@@ -39,6 +51,20 @@ def exact_numbers(capabilities: Capabilities) -> SearchStrategy[Batch]:
         capabilities, max_requests=4, vocab=(2, 40), dtypes=dtypes, temperatures=temperatures,
         filters="off",
     )  # fmt: skip
+
+
+def gapped(capabilities: Capabilities) -> SearchStrategy[Batch]:
+    """Proposals of some length, every third slot of a batch never proposed."""
+    from specverify.layouts import batches_for
+
+    shown = dataclasses.replace(capabilities, one_hot=not capabilities.dense)
+    any_, dense = (
+        batches_for(
+            able, max_requests=4, max_drafts=6, zero_drafts=False, vocab=(2, 40), views=False
+        )
+        for able in (capabilities, shown)
+    )
+    return (dense | any_).map(_with_gaps)
 
 
 def dense_drafts(capabilities: Capabilities) -> SearchStrategy[Batch]:
@@ -52,6 +78,12 @@ def flat_rows(capabilities: Capabilities) -> SearchStrategy[Batch]:
     from hypothesis import strategies as st
 
     return st.builds(_flat, st.just(capabilities), st.integers(64, 72), st.integers(0, 2**16))
+
+
+def _with_gaps(batch: Batch) -> Batch:
+    ids = batch.draft_token_ids
+    missing = torch.arange(batch.num_drafts) % 3 == 1
+    return batch.replace(draft_token_ids=torch.where(missing, -1, ids), check_values=False)
 
 
 def _half_certain(batch: Batch) -> Batch:

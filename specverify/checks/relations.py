@@ -18,6 +18,9 @@ SIZES = (1, 2, 8, 32)
 SCALE = 1 + 1e-6
 """What a q that sums to 1 may be off by after an engine's own normalisation."""
 CONSTANT = 8.0
+_SMALL_FIELDS = ("draft_token_ids", "cu_drafts", "temperature", "top_k", "top_p", "min_p",
+                 "positions")  # fmt: skip
+"""What an engine cuts out of buffers that it keeps."""
 FLIPS = (0x5DEECE66D, 0x15A << 40)
 """Bits of a seed; both halves of it count."""
 
@@ -106,13 +109,57 @@ def other_memory(asked: Asked, batch: Batch) -> list[Problem]:
     found: list[Problem] = []
     for view in VIEWS[1:]:
         probs = batch.draft_probs
+        small = {name: _behind_one(getattr(batch, name)) for name in _SMALL_FIELDS}
         moved = batch.replace(
             target_logits=as_view(batch.target_logits, view),
             draft_probs=None if probs is None else as_view(probs, view),
             check_values=False,
+            **(small if view == "offset" else {}),
         )
         found += [one.under(view) for one in asked.same(batch, moved, rounding=True)]
     return found
+
+
+def other_formats(asked: Asked, batch: Batch) -> list[Problem]:
+    """The same numbers in another floating format change nothing."""
+    found: list[Problem] = []
+    wide = {name: getattr(batch, name).double() for name in ("temperature", "top_p", "min_p")}
+    if "float32" in asked.capabilities.dtypes:
+        wide["target_logits"] = batch.target_logits.float()
+    if batch.draft_probs is not None:
+        wide["draft_probs"] = batch.draft_probs.double()
+    other = batch.replace(**wide, check_values=False)
+    found += [one.under("wider formats") for one in asked.same(batch, other, rounding=True)]
+    if batch.draft_probs is not None:
+        half = batch.draft_probs.bfloat16()
+        plain = batch.replace(draft_probs=half.float(), check_values=False)
+        other = batch.replace(draft_probs=half, check_values=False)
+        found += [one.under("q in bfloat16") for one in asked.same(plain, other, rounding=True)]
+    return found
+
+
+def unread_rows(asked: Asked, batch: Batch) -> list[Problem]:
+    """What q holds at a placeholder, and all that lies behind one, does not matter."""
+    start = batch.cu_drafts[:-1][batch.draft_request]
+    never = batch.draft_token_ids < 0
+    gaps = never.long().cumsum(0) - never.long()
+    behind = gaps > gaps[start] if batch.num_drafts else never
+    rows = torch.zeros(batch.target_logits.shape[0], dtype=torch.bool)
+    slots = (behind | never).nonzero().squeeze(1)
+    rows[slots + batch.draft_request[slots] + 1] = True
+    ids, probs = batch.draft_token_ids, batch.draft_probs
+    other = batch.replace(
+        target_logits=torch.where(rows[:, None], batch.target_logits.flip(1), batch.target_logits),
+        draft_token_ids=torch.where(behind & ~never, batch.vocab_size - 1 - ids, ids),
+        draft_probs=None if probs is None else _unread(probs, never, behind),
+        check_values=False,
+    )
+    return asked.same(batch, other)
+
+
+def _unread(probs: torch.Tensor, never: torch.Tensor, behind: torch.Tensor) -> torch.Tensor:
+    turned = torch.where(behind[:, None], probs.flip(1), probs)
+    return torch.where(never[:, None], torch.nan, turned)
 
 
 def scaled_draft_law(asked: Asked, batch: Batch) -> list[Problem]:
@@ -185,6 +232,11 @@ def _among(batch: Batch, one: Batch) -> tuple[Batch, list[tuple[int, int]]]:
     order = [count, *others[:middle], count, *others[middle:], count]
     pairs = [(b, order.index(b)) for b in others]
     return select(join(batch, one), order), pairs
+
+
+def _behind_one(field: torch.Tensor) -> torch.Tensor:
+    """The same values behind one that is none of them, in one buffer."""
+    return torch.cat([field[-1:] + 1, field])[field[-1:].numel() :]
 
 
 def _beside(asked: Asked, batch: Batch, one: Batch) -> list[Problem]:

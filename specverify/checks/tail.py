@@ -113,7 +113,8 @@ def _target_row(
 ) -> tuple[torch.Tensor, NDArray[np.int64]]:
     """[1, V] float32 logits, and the cell of every token; kinds lie scattered over the ids."""
     vocab = order.shape[0]
-    place = np.argsort(order)
+    # The first and the last token are likely: a tile or an id type that ends early loses one.
+    place = np.argsort(np.concatenate([[-1.0], order[1:-1], [-1.0]]), kind="stable")
     cells = np.full(vocab, HEAD, dtype=np.int64)
     cells[place[:HEAD]] = np.arange(HEAD)
     cells[place[-NEVER:]] = HEAD + 1
@@ -158,6 +159,14 @@ class TailExperiment:
             return f"the sampler declares itself {capabilities.guarantee}, so no law is promised"
         return self.make().case.unsupported(capabilities)
 
+    def tables(self, convention: str) -> list[Table]:
+        """What is counted."""
+        return tail_tables(self.make(), convention)
+
+    def budget(self, convention: str, settings: Settings) -> tuple[int, int]:
+        """Trials that are needed, and trials that will be run."""
+        return tail_budget(self.make(), convention, settings)
+
     def run(
         self, subject: Subject, settings: Settings, progress: Progress | None = None
     ) -> list[Verdict]:
@@ -166,17 +175,16 @@ class TailExperiment:
         reason = self._unsupported(subject.capabilities)
         if reason:
             return [exact_verdict(self, "case", Status.NOT_SUPPORTED, reason)]
-        found = self.make()
-        convention = subject.capabilities.convention
-        tables = tail_tables(found, convention)
-        planned, trials = tail_budget(found, convention, settings)
+        case, convention = self.make().case, subject.capabilities.convention
+        tables = self.tables(convention)
+        planned, trials = self.budget(convention, settings)
         shard = Shard.of_run(
-            subject, self.suite, found.case.name, settings, trials, step_of(subject, found.case)
+            subject, self.suite, case.name, settings, trials, step_of(subject, case)
         )
         first = first_trial_of(shard, settings)
         try:
             watches, done = watch_trials(
-                subject, found.case, tables, settings, trials, progress, first_trial=first
+                subject, case, tables, settings, trials, progress, first_trial=first
             )
         except SamplerFault as fault:
             verdict = exact_verdict(self, "contract", Status.FAIL, str(fault))
@@ -216,8 +224,10 @@ def tail_tables(found: TailCase, convention: str) -> list[Table]:
                 name=f"tail of token {position}",
                 family=Family.LAW,
                 shape=(2,),
-                index=functools.partial(_cell, cells=(cells == HEAD).astype(np.int64), at=position),
-                law=functools.partial(_as_is, pair),
+                index=functools.partial(
+                    cell_of, cells=(cells == HEAD).astype(np.int64), at=position
+                ),
+                law=functools.partial(as_is, pair),
                 axes=("in the tail",),
                 horizon=position + 1,
                 suspects=_thinned,
@@ -228,8 +238,8 @@ def tail_tables(found: TailCase, convention: str) -> list[Table]:
                 name=f"likely and impossible values of token {position}",
                 family=Family.LAW,
                 shape=(HEAD + 2,),
-                index=functools.partial(_cell, cells=cells, at=position),
-                law=functools.partial(_as_is, law),
+                index=functools.partial(cell_of, cells=cells, at=position),
+                law=functools.partial(as_is, law),
                 axes=(f"cell (0-{HEAD - 1} likely, {HEAD} tail, {HEAD + 1} never)",),
                 horizon=position + 1,
                 request=0,
@@ -271,11 +281,13 @@ def _promised(law: FloatArray, planned: int, settings: Settings) -> float:
     )
 
 
-def _cell(outcomes: Outcomes, *, cells: NDArray[np.int64], at: int) -> IntArray:
-    return cells[outcomes.completed[0][:, at]]
+def cell_of(outcomes: Outcomes, *, cells: NDArray[np.int64], at: int, request: int = 0) -> IntArray:
+    """The cell of the token at a position of a request, by its id."""
+    return cells[outcomes.completed[request][:, at]]
 
 
-def _as_is(law: FloatArray) -> FloatArray:
+def as_is(law: FloatArray) -> FloatArray:
+    """A law that is known already, as tables ask for it."""
     return law
 
 
