@@ -239,7 +239,8 @@ class Capabilities:
         filtering: verifies drafts against the filtered, renormalised target.
         exclusion: applies top-k / top-p / min-p to requests without drafts.
         convention: name of the :class:`~specverify.sampling.FilterConvention` it follows.
-        per_request_seeds: the same seed and position give the same tokens whatever the batch.
+        per_request_seeds: the same seed and position give the same tokens whatever the batch, and
+            another seed (all 64 bits count) or position (up to 2**31) gives other coins.
         final_coin: the form of injected coins it takes, ``None`` if it draws its own only.
         topology: shape of the proposals.
         acceptance: the rule that fixes the coupling laws.
