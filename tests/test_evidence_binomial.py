@@ -14,7 +14,7 @@ from specverify.evidence import (
     binomial_trials_needed,
     clopper_pearson,
 )
-from specverify.evidence.binomial import two_sided_p_value
+from specverify.evidence.binomial import two_sided_p_value, zero_hit_tv
 
 rates = st.floats(1e-6, 1 - 1e-6)
 levels = st.floats(-12, -0.3).map(lambda x: 10**x)
@@ -97,6 +97,17 @@ def test_certain_rates_are_exact(rate, wrong):
     assert clean.detectable_tv == pytest.approx(1 - 0.001**0.01)
 
 
+@pytest.mark.parametrize("rate", [0.0, 1.0])
+def test_a_certain_rate_needs_one_hit_on_the_other_side(rate):
+    assert binomial_trials_needed(rate, 0.1, 0.01, 0.9) == 22  # ln 0.1 / ln 0.9 = 21.9
+    for n in range(2, 100):  # rounding must not leave the promise one unit above the deviation
+        deviation = np.nextafter(zero_hit_tv(n, 0.9), 0)
+        needed = binomial_trials_needed(rate, float(deviation), 0.01, 0.9)
+        assert zero_hit_tv(needed, 0.9) <= deviation < zero_hit_tv(needed - 1, 0.9)
+    just = [binomial_trials_needed(rate, zero_hit_tv(n, 0.9), 0.01, 0.9) for n in range(2, 100)]
+    assert min(np.array(just) - np.arange(2, 100)) == 0
+
+
 def test_blind_tests_say_so():
     assert binomial_detectable(0.5, 3, 1e-6, 0.9) == 1.0
     assert binomial_detectable(0.5, 0, 1e-6, 0.9) == 1.0
@@ -104,6 +115,9 @@ def test_blind_tests_say_so():
     assert binomial_detectable(1e-7, 10**5, 1e-9, 0.999) < 3e-4
     # no count rejects upwards: the whole upper side is missed
     assert binomial_detectable(0.99, 50, 1e-3, 0.5) > 0.01
+    assert binomial_detectable(0.7, 8, 0.05, 0.05) == pytest.approx(0.3, abs=1e-12)
+    # a single failure rejects
+    assert binomial_detectable(0.999, 10, 0.05, 0.9) == pytest.approx(0.999 - 0.1**0.1, rel=1e-9)
 
 
 @pytest.mark.parametrize("rate", [0.0, 0.01, 0.3, 0.97, 1.0])

@@ -226,6 +226,17 @@ def test_two_cells_within_the_allowance_are_not_questioned():
     assert high == pytest.approx(2 * stats.binom.sf(5299, 10_000, 0.51), rel=1e-6)
     low = tolerant_test([4700, 5300], [0.5, 0.5], allowed, alpha=0.05).p_value
     assert low == pytest.approx(high, rel=1e-6)
+    wide = Allowance(absolute=0.25)  # up to the last rate within
+    assert tolerant_test([6, 2], [0.5, 0.5], wide, alpha=0.05).p_value == 1.0
+    assert tolerant_test([2, 6], [0.5, 0.5], wide, alpha=0.05).p_value == 1.0
+
+
+def test_nothing_is_detected_where_every_rate_is_forgiven_or_there_is_one_cell():
+    every = tolerant_test([0, 1, 0, 0], [0.1, 0.2, 0.3, 0.4], Allowance(absolute=0.5), alpha=0.05)
+    assert (every.cells, every.p_value, every.detectable_tv) == (2, 1.0, 1.0)
+    assert tolerant_test([10], [1.0], Allowance(), alpha=0.05).detectable_tv == 1.0
+    wide = tolerant_test([50] * 4, [0.25] * 4, Allowance(absolute=0.9), alpha=0.05)
+    assert (wide.cells, wide.p_value, wide.tv_allowed) == (4, 1.0, 1.0)
 
 
 def test_trials_and_deviation_invert():
@@ -239,6 +250,8 @@ def test_trials_and_deviation_invert():
     small = tolerant_detectable(3, 100, 1e-3, 0.05, 0.99999)
     limit = threshold(3, 0.1, 0.05)
     assert stats.ncx2.sf(limit, 2, 400 * small**2) == pytest.approx(0.99999, rel=1e-6)
+    smaller = tolerant_detectable(3, 100, 1e-3, 0.5, 0.55)
+    assert stats.ncx2.sf(threshold(3, 0.1, 0.5), 2, 400 * smaller**2) == pytest.approx(0.55)
     # where power is below alpha no deviation is needed at all
     assert tolerant_detectable(3, 100, 0.01, 0.5, 0.1) == 0.0
     assert tolerant_detectable(3, 100, 50.0, 1e-9, 0.9) == 1.0

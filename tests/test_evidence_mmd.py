@@ -54,6 +54,9 @@ def test_the_estimate_by_its_definition():
     found = mmd_test(a, b, alpha=0.2, permutations=4)
     assert found.mmd_squared == pytest.approx(within_a + within_b - 2 * same(a, b).mean())
     assert (found.texts_a, found.texts_b, found.length, found.permutations) == (7, 5, 4, 4)
+    usual = mmd_test(a, b, alpha=0.2)
+    assert usual == mmd_test(a, b, alpha=0.2, seed=0)
+    assert usual != mmd_test(a, b, alpha=0.2, seed=1)
 
 
 def test_an_engine_that_drifts_is_found_with_the_planned_power():
@@ -124,6 +127,8 @@ def test_equal_samples_tie_with_their_permutations():
     same = np.tile([3, 1, 2], (10, 1))
     found = mmd_test(same, same, alpha=0.05)
     assert (found.p_value, found.mmd_squared, found.detectable) == (1, 0, 0)
+    many = np.zeros((257, 257), dtype=int)  # 257**3 agreements: no number of float32
+    assert mmd_test(many[:100], many[100:], alpha=0.1, permutations=9).mmd_squared == 0
 
 
 def test_long_texts_are_added_exactly(monkeypatch):

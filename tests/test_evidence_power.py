@@ -85,9 +85,13 @@ def test_corners():
     assert detectable_tv(5, 0, 1e-6, 0.9) == 1.0
     assert detectable_tv(5, 1, 1e-6, 0.9) == 1.0
     assert noncentrality(5, 0.5, 0.4) == 0.0
+    for cells, level in ((3, 0.1), (5, 0.5), (50, 0.01), (1000, 0.3)):
+        assert noncentrality(cells, level, level) == 0.0
     assert trials_needed(5, 0.1, 0.5, 0.4) == 1
     assert trials_needed(1, 0.01, 1e-9, 0.999) == math.ceil(math.log(0.001) / math.log(0.99))
     assert pooled_detectable_tv(pool([0.5, 0.5], 0), 0, 1e-6, 0.9) == 1.0
+    assert pooled_detectable_tv(pool([1.0, 0.0], 0), 0, 1e-6, 0.9) == 1.0
+    assert pooled_detectable_tv(pool([1.0, 0.0], 1), 1, 1e-6, 0.9) == pytest.approx(0.9)
     # two cells need what the rate 1/2 needs, and never less than the formula
     assert trials_needed(2, 0.01, 1e-9, 0.999) >= 85 / (4 * 0.01**2) * 0.99
 

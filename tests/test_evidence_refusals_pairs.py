@@ -57,7 +57,7 @@ CALLS: Calls = [
     ),
     (
         evidence.compare_unpaired,
-        {"right_a": 0, "questions_a": 1, "right_b": 0, "questions_b": 1},
+        {"right_a": 0, "questions_a": 1, "right_b": 0, "questions_b": 1, "alpha": 1.01e-8},
         {
             "right_a": [*size("right_a"), (2, f"right_a: got 2; {OVER} questions_a = 1")],
             "right_b": [*size("right_b"), (2, f"right_b: got 2; {OVER} questions_b = 1")],

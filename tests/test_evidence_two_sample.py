@@ -20,6 +20,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import special, stats
 
+from specverify.evidence import two_sample
 from specverify.evidence.two_sample import (
     two_sample_detectable,
     two_sample_test,
@@ -147,6 +148,63 @@ def test_a_permutation_p_value_agrees_with_the_tail_and_replays():
     assert drawn.permutations <= 20_000
     far = two_sample_test([500, 100, 100], [100, 500, 100], alpha=1e-2, permutations=300)
     assert (far.p_value, far.permutations) == (1 / 301, 300)
+
+
+def _permutations_by_hand(a, b, sizes):
+    seed, most = 5, sum(sizes)
+    both, rng, share = a + b, np.random.default_rng(seed), a.sum() / (a.sum() + b.sum())
+    blocks = [
+        rng.multivariate_hypergeometric(both, a.sum(), size=size, method="marginals")
+        for size in sizes
+    ]
+    draws = np.concatenate(blocks)
+
+    def values(x):
+        arms = np.concatenate([x, both - x], axis=1)
+        expected = np.concatenate([both * share, both * (1 - share)])
+        return stats.power_divergence(arms, expected, axis=1, lambda_="cressie-read").statistic
+
+    hits = np.cumsum(values(draws) >= values(a[None]) * (1 - 1e-9))
+    found = two_sample_test(a, b, alpha=0.01, permutations=most, seed=seed)
+    drawn = int(np.searchsorted(hits, 50)) + 1
+    p_value = (hits[-1] + 1) / (most + 1) if drawn > most else 50 / drawn
+    assert (found.method, found.p_value, found.permutations) == (
+        "permutation",
+        p_value,
+        min(drawn, most),
+    )
+
+
+def test_permutations_stop_at_the_fiftieth_exceedance_or_at_the_most(monkeypatch):
+    """The same draws, counted by hand: blocks of 2,000 tables from the seed's generator."""
+    a, b, most = np.array([25, 45, 30]), np.array([40, 22, 38]), 3000
+    _permutations_by_hand(a, b, [2000, 1000])
+    _permutations_by_hand(a, np.array([55, 55, 90]), [2000, 1000])
+    unlike = np.array([33, 148, 128, 133]), np.array([74, 184, 235, 241])
+    _permutations_by_hand(*unlike, [2000, 1000])
+    monkeypatch.setattr(two_sample, "_BLOCK", 20)
+    _permutations_by_hand(*unlike, [20] * 150)
+    monkeypatch.undo()
+    usual = two_sample_test(a, b, alpha=0.01, permutations=most)
+    assert usual == two_sample_test(a, b, alpha=0.01, permutations=most, seed=0)
+    assert usual != two_sample_test(a, b, alpha=0.01, permutations=most, seed=1)
+    near = two_sample_test(a, a + np.array([0, 3, -3]), alpha=0.01, seed=1)
+    assert (near.permutations >= 50, near.p_value) == (True, 50 / near.permutations)
+    assert two_sample_test([9, 9, 0], [0, 0, 9], alpha=0.03, floor=1).permutations == 680
+
+
+def test_the_last_exceedance_may_be_the_last_of_a_block(monkeypatch):
+    monkeypatch.setattr(two_sample, "_BLOCK", 40)
+    monkeypatch.setattr(two_sample, "_EXCEEDANCES", 40)
+    found = two_sample_test([30, 30, 30], [30, 30, 30], alpha=0.01)
+    assert (found.p_value, found.permutations) == (1.0, 40)
+
+
+def test_equal_values_tie_whatever_the_rounding(monkeypatch):
+    monkeypatch.setattr(two_sample, "_BLOCK", 100)
+    a = (np.arange(2801) < 1801).astype(int)  # one draw in each cell: all tables are alike
+    found = two_sample_test(a, 1 - a, alpha=0.01, floor=0.1)
+    assert (found.cells, found.p_value, found.permutations) == (2801, 1.0, 50)
 
 
 def test_tables_too_large_to_permute_take_the_tail():

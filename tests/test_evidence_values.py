@@ -308,7 +308,13 @@ def test_plans_by_noncentrality() -> None:
     )
     two = [evidence.binomial_detectable(rate, 500, 0.01, 0.9) for rate in _TWO_CELL_RATES]
     assert evidence.detectable_tv(2, 500, 0.01, 0.9) == max(two)
+    two = [evidence.binomial_trials_needed(rate, 0.1, 0.01, 0.9) for rate in _TWO_CELL_RATES]
+    assert evidence.trials_needed(2, 0.1, 0.01, 0.9) == max(two)
     assert evidence.tv_trials_needed([1.0], 0.99, 0.9, 0.05) == 1
+    just = evidence.tv_detectable([0.7, 0.3], 50, 0.01, 0.9)
+    assert evidence.tv_trials_needed([0.7, 0.3], just, 0.01, 0.9) == 50
+    drift = math.sqrt(math.log(100) / 2) + math.sqrt(math.log(10) / 2)
+    assert evidence.tv_trials_needed([1.0], 0.1, 0.01, 0.9) == math.ceil(100 * drift**2)
     assert evidence.detectable_tv(1, 10, 0.01, 0.9) == pytest.approx(1 - 0.1**0.1, rel=1e-12)
     for n in range(60, 80):  # what n trials detect, less a rounding, needs one more
         tv = math.nextafter(evidence.detectable_tv(3, n, 0.01, 0.9), 0)
@@ -319,6 +325,8 @@ def test_plans_by_noncentrality() -> None:
     for law in (uniform_law(5), [0.25] * 4 + [0.0]):
         n = evidence.trials_needed_for_law(law, 0.1, 0.01, 0.9)
         assert n == evidence.trials_needed(np.count_nonzero(law), 0.1, 0.01, 0.9)
+    four = evidence.trials_needed(4, 0.1, 0.01, 0.9)
+    assert evidence.trials_needed_for_law([0.3, 0.3, 0.39, 0.01], 0.1, 0.01, 0.9, floor=1) == four
 
 
 def test_where_the_library_gives_up_the_middle_of_the_law_is_right(
@@ -330,6 +338,13 @@ def test_where_the_library_gives_up_the_middle_of_the_law_is_right(
     monkeypatch.setattr(stats.ncx2, "cdf", lambda *_: math.nan)
     found = [_miss(limit, df, extra) for limit, (df, extra, _) in zip(limits, cases, strict=True)]
     assert found == pytest.approx([q for _, _, q in cases], rel=1e-4)
+    # and the formula is Sankaran's, in his letters, also where it is not very good
+    x, v, b = 9.0, 3, 4.0
+    h, p = 1 - 2 * (v + b) * (v + 3 * b) / (3 * (v + 2 * b) ** 2), (v + 2 * b) / (v + b) ** 2
+    m = (h - 1) * (1 - 3 * h)
+    z = (x / (v + b)) ** h - 1 - h * p * (h - 1 - (2 - h) * m * p / 2)
+    z /= h * math.sqrt(2 * p) * (1 + m * p / 2)
+    assert _miss(x, v, b) == pytest.approx(stats.norm.cdf(z), rel=1e-12)
 
 
 def test_excluded_cells_and_a_single_one_are_part_of_the_promise() -> None:

@@ -12,7 +12,7 @@ from scipy import special, stats
 
 from specverify import evidence
 from specverify.evidence import accuracy_power as planning
-from specverify.evidence import barnard, two_sample
+from specverify.evidence import barnard
 from specverify.evidence.accuracies import most_discordant
 from specverify.evidence.eprocess import SequentialTest
 from specverify.evidence.suspects import Suspect
@@ -63,50 +63,20 @@ def test_two_tables_of_two_cells_by_the_hypergeometric_law() -> None:
 
 
 def test_two_tables_in_the_far_tail() -> None:
-    a, b = np.array([60, 20, 19920]), np.array([20, 20, 19960])
-    first, second = (
-        float(stats.chi2_contingency([a, b], lambda_=name, correction=False).pvalue)
-        for name in ("cressie-read", "log-likelihood")
-    )
-    found = evidence.two_sample_test(a, b, alpha=1e-9)
-    assert max(first, second) < 1e-4
-    assert found.p_value == pytest.approx(max(first, second), rel=1e-9)
+    tables = ([60, 20, 19920], [20, 20, 19960]), ([60, 20, 920], [340, 380, 18280])
+    for number, (a, b) in enumerate(tables):  # the larger tail is that of the first, the second
+        tails = [
+            float(stats.chi2_contingency([a, b], lambda_=name, correction=False).pvalue)
+            for name in ("cressie-read", "log-likelihood")
+        ]
+        found = evidence.two_sample_test(a, b, alpha=1e-9)
+        assert (max(tails) < 1e-4, tails.index(max(tails))) == (True, number)
+        assert found.p_value == pytest.approx(tails[number], rel=1e-9, abs=0)
 
 
 def test_the_terms_that_permutations_are_compared_by() -> None:
     arm, expected = np.array([0, 8, 27]), np.array([4.0, 1.0, 8.0])
     np.testing.assert_allclose(_cell_terms(arm, expected), [0, 24, 27 * 1.25], rtol=1e-12)
-
-
-def test_permutations_stop_at_the_fiftieth_exceedance_or_at_the_most() -> None:
-    """The same draws, counted by hand: blocks of 2,000 tables from the seed's generator."""
-    a, b, seed, most = np.array([25, 45, 30]), np.array([40, 22, 38]), 5, 3000
-    both, rng = a + b, np.random.default_rng(seed)
-    blocks = [
-        rng.multivariate_hypergeometric(both, 100, size=size, method="marginals")
-        for size in (2000, 1000)
-    ]
-    draws = np.concatenate(blocks)
-
-    def values(x: np.ndarray) -> np.ndarray:
-        arms, expected = np.concatenate([x, both - x], axis=1), np.tile(both / 2, 2)
-        return stats.power_divergence(arms, expected, axis=1, lambda_="cressie-read").statistic
-
-    hits = np.cumsum(values(draws) >= values(a[None]) * (1 - 1e-9))
-    found = evidence.two_sample_test(a, b, alpha=0.01, permutations=most, seed=seed)
-    assert found.method == "permutation"
-    assert 0 < hits[-1] < 50
-    assert (found.p_value, found.permutations) == ((hits[-1] + 1) / (most + 1), most)
-    near = evidence.two_sample_test(a, a + np.array([0, 3, -3]), alpha=0.01, seed=1)
-    assert (near.permutations >= 50, near.p_value) == (True, 50 / near.permutations)
-    assert evidence.two_sample_test([9, 9, 0], [0, 0, 9], alpha=0.03, floor=1).permutations == 680
-
-
-def test_the_last_exceedance_may_be_the_last_of_a_block(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(two_sample, "_BLOCK", 40)
-    monkeypatch.setattr(two_sample, "_EXCEEDANCES", 40)
-    found = evidence.two_sample_test([30, 30, 30], [30, 30, 30], alpha=0.01)
-    assert (found.p_value, found.permutations) == (1.0, 40)
 
 
 def test_tables_are_permuted_from_one_in_ten_thousand_on_and_up_to_numpys_limit() -> None:
@@ -132,10 +102,17 @@ def test_plans_for_two_tables() -> None:
     assert evidence.two_sample_trials_needed(4, 0.1, 1e-5, 0.9) == math.ceil(
         lambda_of(4, 1e-5, 0.9) / 0.02
     )
+    assert evidence.two_sample_trials_needed(4, 0.01, 1e-5, 0.9) == math.ceil(
+        lambda_of(4, 1e-5, 0.9) / 0.0002
+    )
     assert evidence.two_sample_trials_needed(3, 0.9, 0.5, 0.51) == 1
     for tv in (0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5):
         n = evidence.two_sample_trials_needed(2, tv, 0.01, 0.9)
         assert evidence.two_sample_detectable(2, n - 1, n - 1, 0.01, 0.9) > tv
+    for n in (50, 400):  # what n trials detect needs no more of them
+        tv = evidence.two_sample_detectable(2, n, n, 0.01, 0.9)
+        assert evidence.two_sample_trials_needed(2, tv, 0.01, 0.9) == n
+    assert evidence.two_sample_detectable(4, 9, 9, 1e-5, 0.9) == 1.0
     assert evidence.two_sample_detectable(4, 300, 600, 1e-5, 0.9) == pytest.approx(
         math.sqrt(lambda_of(4, 1e-5, 0.9) / 800), rel=1e-9
     )

@@ -73,8 +73,8 @@ def test_the_region_of_every_limit_row_by_row(n_a: int, n_b: int) -> None:
         assert (found.low < found.high).all()
 
 
-def test_a_p_value_of_two_rates_by_all_tables() -> None:
-    x, n_a, y, n_b = 10, 12, 4, 15
+@pytest.mark.parametrize(("x", "n_a", "y", "n_b"), [(10, 12, 4, 15), (4, 9, 2, 9)])  # z^2 = 1
+def test_a_p_value_of_two_rates_by_all_tables(x: int, n_a: int, y: int, n_b: int) -> None:
     tables = np.indices((n_a + 1, n_b + 1))
     scores = barnard.score(*tables, n_a, n_b)
     far = scores >= float(barnard.score(x, y, n_a, n_b)) * (1 - 1e-12)
@@ -87,7 +87,12 @@ def test_a_p_value_of_two_rates_by_all_tables() -> None:
         for rate in barnard.rates(low, high, n_a + n_b)
     )
     assert barnard.p_value(x, n_a, y, n_b) == pytest.approx(most + 1e-9 + 1e-12, rel=1e-9)
+
+
+def test_the_p_values_of_two_rates_at_the_far_and_the_near_end() -> None:
     assert barnard.p_value(0, 900, 900, 900) == pytest.approx(1e-9 + 1e-12, rel=1e-6)
+    # all tables but two are at least as far out: a miss of 2**-40, less than what is added
+    assert barnard.p_value(1, 20, 1, 21) == 1.0
 
 
 def test_the_limit_of_a_plan_keeps_alpha_near_the_rate_and_no_less_would() -> None:
@@ -102,6 +107,26 @@ def test_the_limit_of_a_plan_keeps_alpha_near_the_rate_and_no_less_would() -> No
     for alpha in (0.05, 0.5):
         limit = barnard.critical(n_a, n_b, rate, alpha)
         assert level(limit) + 1e-9 <= alpha < level(limit * (1 - 1e-4))
+
+
+def test_a_limit_is_lawful_as_soon_as_its_level_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """To 1e-9, the chance that the rate is elsewhere, on every third rate around the given one."""
+    n_a, n_b, rate = 12, 10, 0.3
+    usual, asked = barnard.rates, []
+    scores = np.unique(barnard.score(*np.indices((n_a + 1, n_b + 1)), n_a, n_b))
+    reach = 3 * math.sqrt(rate * (1 - rate) / 22)
+    grid = usual(rate - reach, rate + reach, 22)[::3]
+    for limit in ((scores[:-1] + scores[1:]) / 2)[20:24]:
+        found = barnard.region(n_a, n_b, np.arange(n_a + 1), float(limit))
+        level = float(found.probability(grid, grid).max())
+        assert barnard.critical(n_a, n_b, rate, level + 1.5e-9) < limit
+        assert barnard.critical(n_a, n_b, rate, level + 0.5e-9) > limit
+        # a bisection of twenty steps from four times the limit of the chi-square law
+        steps = barnard.critical(n_a, n_b, rate, level) / (4 * stats.chi2.isf(level, 1)) * 2**20
+        assert steps == pytest.approx(round(steps), abs=1e-6)
+    monkeypatch.setattr(barnard, "rates", lambda *ends: asked.append(ends) or usual(*ends))
+    barnard.critical(n_a, n_b, rate, 0.05)
+    assert asked == [pytest.approx((rate - reach, rate + reach, 22))]
 
 
 def test_large_samples_take_the_limit_of_the_chi_square_law(
@@ -178,6 +203,30 @@ def test_a_search_goes_down_by_twentieths_and_up_by_two_hundredths() -> None:
     assert planning._search(lambda n: n / 10, 3.0, 0.5) == 5
     assert planning._search(lambda _: 1.0, 40.0, 0.5) == 1
     assert planning._search(lambda n: float(n >= 2), 0.3, 0.5) == 2
+    assert planning._search(lambda n: n / 1000, 400.0, 0.401) == 402  # not by 401sts
+
+
+def test_the_last_steps_of_a_plan_are_two_hundredths_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[float, ...]] = []
+    begin = 401
+    monkeypatch.setattr(planning, "_search", lambda *_: begin)
+    monkeypatch.setattr(planning, "unpaired_power", lambda _a, _b, n, _m, _level: n / 1000)
+    monkeypatch.setattr(planning, "_critical", lambda *sizes: asked.append(sizes) or 1.0)
+    for promise in (0.402, 0.403):
+        assert planning.unpaired_questions_needed(0.6, 0.5, 0.05, promise) == 403
+    begin = 100
+    assert planning.unpaired_questions_needed(0.6, 0.5, 0.05, 0.101) == 101
+    # even where the normal approximation asks for less than one question
+    planning.unpaired_questions_needed(0.999, 0.001, 0.5, 0.4)
+    assert asked[-1] == (1, 1, 0.5, 0.5)
+
+
+def test_a_pooled_rate_stays_off_its_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[float, ...]] = []
+    monkeypatch.setattr(planning, "_critical", lambda *sizes: asked.append(sizes) or 1.0)
+    for rate in (0.0, 0.1, 0.101, 0.9, 1.0):
+        planning.unpaired_detectable(rate, 3, 5, 0.05, 0.9)
+    assert [inside for _, _, inside, _ in asked] == [0.1, 0.1, 0.101, 0.9, 0.9]
 
 
 def test_where_the_searches_begin(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -203,6 +252,7 @@ def test_the_least_difference_that_is_found() -> None:
     assert planning._least(lambda d: d >= 0.3, 0.8) == pytest.approx(0.3, abs=1e-9)
     assert planning._least(lambda d: d >= 0.3, 0.3) == pytest.approx(0.3, abs=1e-9)
     assert planning._least(lambda _: False, 0.8) == 1.0
+    assert planning.unpaired_detectable(0.5, 4, 4, 0.05, 1 - 1e-8) == 1.0
     for rate in (0.0, 0.2, 0.5, 1.0):
         found = planning.unpaired_detectable(rate, 300, 200, 0.05, 0.9)
         inside = min(max(rate, 1 / 502), 501 / 502)

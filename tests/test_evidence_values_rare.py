@@ -42,6 +42,33 @@ def test_an_enumerated_p_value() -> None:
     same(exact_p_value([0, 0, 0], [0.5, 0.5, 0.0]), **empty, **common)
 
 
+def test_values_alike_to_ten_digits_are_as_extreme_as_the_observed_one() -> None:
+    def p_value(observed: float, others: float) -> float:
+        def statistic(tables: np.ndarray, _expected: np.ndarray) -> np.ndarray:
+            return np.where(tables[:, 0] == 0, observed, others)
+
+        return exact_p_value([0, 3], [0.5, 0.5], statistic).p_value
+
+    for observed, tie in ((0.0, 1e-10), (1e6, 9e-5), (-1e6, 9e-5)):
+        assert p_value(observed, observed - tie) == pytest.approx(1.0)
+        assert p_value(observed, observed - 1.5 * tie) == pytest.approx(0.125)
+
+
+def test_a_statistic_is_given_whole_numbers_and_the_seed_is_zero() -> None:
+    kinds = set()
+
+    def statistic(tables: np.ndarray, expected: np.ndarray) -> np.ndarray:
+        kinds.add(tables.dtype)
+        return cressie_read_values(tables, expected)
+
+    counts, p = [9, 1, 5, 20, 25], [0.2] * 5
+    found = exact_p_value(counts, p, statistic, draws=200)
+    assert (found.method, kinds) == ("importance sampling", {np.dtype(np.int64)})
+    assert found == exact_p_value(counts, p, draws=200, seed=0)
+    assert found != exact_p_value(counts, p, draws=200, seed=1)
+    assert exact_p_value(counts, p).tables == 20_000
+
+
 def test_the_least_extreme_table_has_the_p_value_one_at_most() -> None:
     found = [exact_p_value([n // 2, n - n // 2], [0.5, 0.5]).p_value for n in range(1, 60)]
     assert found == pytest.approx([1.0] * 59, rel=1e-12)
@@ -94,6 +121,7 @@ def test_scales_around_the_one_that_fits() -> None:
 
     for cells, factor in ((3, 4.0), (10, 4.0), (11, 2.0), (100, 2.0), (101, 1.3)):
         scales(cells, np.r_[[100], np.full(cells - 2, 9), [2]], factor)
+    scales(3, np.array([14, 9, 7]), 4.0)  # X2 = 2.6, hardly more than k - 1
     powers = 4.0 ** np.arange(-2, 3)
     even = importance._scales(np.array([4, 4, 4]), np.array([4.0, 4.0, 4.0]))
     np.testing.assert_allclose(even, [*(16 * 12 * powers), 64 * 12], rtol=1e-12)
@@ -113,6 +141,9 @@ def test_the_weights_of_the_dirichlet_mixture(monkeypatch: pytest.MonkeyPatch) -
     rng = np.random.default_rng(1)
     blocks = list(importance.mixture_tables(P, 9, scales, 10, rng))
     assert [tables.shape for tables, _ in blocks] == [(4, 3), (4, 3), (2, 3)]
+    monkeypatch.setattr(importance, "_BLOCK_BYTES", 1)
+    singles = importance.mixture_tables(P, 9, scales, 3, np.random.default_rng(1))
+    assert [tables.shape for tables, _ in singles] == [(1, 3)] * 3
     for tables, logs in blocks:
         for table, log in zip(tables, logs, strict=True):
             parts = [dirichlet_multinomial(table, c * P) for c in scales]
@@ -153,7 +184,7 @@ def test_the_first_count_that_is_extreme() -> None:
     """Against all counts from the expected one on, for every group, end and threshold."""
     p, n = np.array([0.45, 0.3, 0.2, 0.05]), 60
     expected = n * p
-    for least in (0.0, 2.0, 9.0, 40.0, 1e9):
+    for least in (0.0, 0.5, 1.0, 2.0, 5.0, 9.0, 40.0, 1e9):
 
         def extreme(tables: np.ndarray, least: float = least) -> np.ndarray:
             return np.asarray(cressie_read_values(tables, expected) >= least)
@@ -170,11 +201,12 @@ def test_the_first_count_that_is_extreme() -> None:
                 assert importance._first_extreme(p, n, group, end, extreme) == wanted
 
 
-def test_laws_in_which_a_group_of_cells_is_moved() -> None:
+@pytest.mark.parametrize("least", [30.0, 19.0, 11.0])  # 19 takes no draw in a group, 11 takes all
+def test_laws_in_which_a_group_of_cells_is_moved(least: float) -> None:
     n, expected = 40, 40 * P
 
     def extreme(tables: np.ndarray) -> np.ndarray:
-        return np.asarray(cressie_read_values(tables, expected) >= 30.0)
+        return np.asarray(cressie_read_values(tables, expected) >= least)
 
     moved = importance._moved(P, n, extreme)
     assert moved is not None
@@ -248,5 +280,9 @@ def test_an_estimate_from_known_weights(monkeypatch: pytest.MonkeyPatch) -> None
         effective = weight.sum() ** 2 / (weight**2).sum()
         assert found == pytest.approx((min(1.0, weight.mean()), error, effective), rel=1e-9)
     assert asked == [10, 5]
+    blocks[:] = [np.array([[2, 2], [2, 2]])]  # six sixteenths, drawn with one fifth
+    monkeypatch.setattr(importance, "_moved", lambda *_: None)
+    every = importance._sampled(n, p, scales, lambda t: np.ones(len(t), dtype=bool), 10, 0)
+    assert every == (1.0, 0.0, pytest.approx(2.0))
     never = importance._sampled(n, p, scales, lambda t: np.zeros(len(t), dtype=bool), 10, 0)
     assert never == (0.0, 0.0, 0.0)
