@@ -42,6 +42,13 @@ SUITE = Suite(
         _case(case="beside-longer", holds=relate.beside_longer),
         _case(case="beside-nan", holds=relate.beside_nan, repeats=False),
         _case(case="asked-again", holds=relate.asked_again),
+        _numbers(
+            case="settings-moved",
+            holds=relate.settings_moved,
+            layouts=layouts.settings_and_numbers,
+            copies=16,
+            share=1.0,
+        ),
         _numbers(case="unwritten-memory", holds=relate.unwritten_memory, repeats=False),
         _numbers(
             case="memory-layout", holds=relate.other_memory, layouts=layouts.settings_and_numbers

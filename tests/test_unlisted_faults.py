@@ -418,6 +418,29 @@ class AcceptCoinInFloat16(ChainSampler):
         return (super().accept_coins(step) * 2048).floor() / 2048
 
 
+class FiltersKeptByShape(ChainSampler):
+    """What is made of min-p is kept for later calls of the same shape."""
+
+    def __init__(self) -> None:
+        self.kept: dict[tuple[int, ...], torch.Tensor] = {}
+
+    def target(self, batch: Batch) -> torch.Tensor:
+        min_p = self.kept.setdefault((*batch.target_logits.shape, batch.num_requests), batch.min_p)
+        return batch_probabilities(batch.replace(min_p=min_p, check_values=False))
+
+
+class TemperatureKeptByShape(ChainSampler):
+    """Temperatures are kept for later calls of the same shape."""
+
+    def __init__(self) -> None:
+        self.kept: dict[tuple[int, ...], torch.Tensor] = {}
+
+    def target(self, batch: Batch) -> torch.Tensor:
+        key = (*batch.target_logits.shape, batch.num_requests)
+        temperature = self.kept.setdefault(key, batch.temperature)
+        return batch_probabilities(batch.replace(temperature=temperature, check_values=False))
+
+
 CAUGHT_BY: dict[type[ChainSampler], tuple[str, str]] = {
     ResidualFloor: ("support", "masked"),
     DraftFloor: ("differential", "numbers"),
@@ -460,6 +483,8 @@ CAUGHT_BY: dict[type[ChainSampler], tuple[str, str]] = {
     SlicedParameters: ("metamorphic", "memory-layout"),
     CoinsClampedInPlace: ("differential", "corners"),
     AcceptCoinInFloat16: ("random", "dense-V6-K2-peaked"),
+    FiltersKeptByShape: ("metamorphic", "settings-moved"),
+    TemperatureKeptByShape: ("metamorphic", "settings-moved"),
 }
 """Suite and case of a quick run."""
 

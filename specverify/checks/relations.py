@@ -196,6 +196,27 @@ def asked_again(asked: Asked, batch: Batch) -> list[Problem]:
     ]
 
 
+def settings_moved(asked: Asked, batch: Batch) -> list[Problem]:
+    """What a call of the same shape left behind does not matter when settings change hands.
+
+    Rows and drafts stay, and every request takes the settings of the one before it: whatever is
+    kept under a shape is right for the first call alone.  The truth is asked in a batch that is
+    one request larger.
+    """
+    count = batch.num_requests
+    moved = {name: getattr(batch, name).roll(1) for name in _settings(asked, batch)}
+    other = batch.replace(**moved, check_values=False)
+    asked.emit(batch)
+    return asked.same(other, select(other, [*range(count), 0]), [(b, b) for b in range(count)])
+
+
+def _settings(asked: Asked, batch: Batch) -> list[str]:
+    """Settings that any request of the batch may have."""
+    able = asked.capabilities
+    anybody = able.filtering and (able.exclusion or not bool((batch.draft_counts == 0).any()))
+    return ["temperature", *(("top_k", "top_p", "min_p") if anybody else ())]
+
+
 def seed_matters(asked: Asked, batch: Batch) -> list[Problem]:
     """Another seed for every second request changes some of these, and none of the others.
 
