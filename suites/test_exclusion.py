@@ -12,10 +12,6 @@ import functools
 import pytest
 from specverify.suites.declare import Suite, case, r
 
-from specverify.checks.ranks import RankExperiment, make_rank_case
-
-_WIDE = ((3000, 1.0), (0, 0.99))
-"""Top-k and top-p that keep thousands of tokens of 5,120."""
 _case = functools.partial(case, "exclusion")
 _EXCLUDED = (
     r(drafts=2),
@@ -32,11 +28,6 @@ SUITE = Suite(
         _case("excluded-dense-V7", 7, *_EXCLUDED),
         _case("excluded-one-hot-V7", 7, *_EXCLUDED, dense=False),
         _case("excluded-min-p-V7", 7, r(drafts=2), r(drafts=0, min_p=0.1)),
-        RankExperiment(
-            suite="exclusion",
-            case="excluded-wide-V5120",
-            make=functools.partial(make_rank_case, "exclusion/excluded-wide-V5120", 5120, _WIDE),
-        ),
         _case("filtered-top-k-V7-K2", 7, r(drafts=2, top_k=3), r(drafts=2)),
         _case("filtered-top-p-V7-K2", 7, r(drafts=2, top_p=0.7), r(drafts=2, top_p=0.95)),
         _case("filtered-min-p-V7-K2", 7, r(drafts=2, min_p=0.15), r(drafts=2)),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from specverify.suites.test_exclusion import SUITE
+from specverify.suites.test_tail import SUITE
 
 from specverify.checks.experiment import PROFILES, Settings
 from specverify.checks.ranks import BUCKETS, NOTICED, RankExperiment
@@ -73,3 +73,8 @@ def test_a_cut_among_the_best_tokens_is_rejected(most: int) -> None:
 def test_what_is_right_passes(name: str) -> None:
     verdicts = WIDE.run(resolve(name), Settings(alpha=1e-9))
     assert {verdict.status for verdict in verdicts} == {Status.PASS}
+
+
+def test_few_trials_do_not_stand_for_the_power_of_a_run() -> None:
+    """What a passed run says it would have caught leaves out the suite of few trials."""
+    assert WIDE.suite == "tail"

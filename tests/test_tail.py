@@ -29,7 +29,7 @@ from specverify.reference import ChainSampler, Step, reference
 from specverify.registry import resolve
 from specverify.subjects import Subject
 
-DENSE, ONE_HOT, IDLE = SUITE.experiments
+CASES = DENSE, ONE_HOT, IDLE = SUITE.experiments[:3]
 
 
 def run(subject: Subject, experiment: TailExperiment, settings: Settings) -> list[Verdict]:
@@ -38,7 +38,7 @@ def run(subject: Subject, experiment: TailExperiment, settings: Settings) -> lis
 
 def test_the_laws() -> None:
     """Thousands of rare tokens make up a tail that can be counted; some have probability 0."""
-    for experiment in SUITE.experiments:
+    for experiment in CASES:
         found = experiment.make()
         for position, cells in enumerate(found.cells):
             row = found.case.requests[0].target_tables("reference")[position][0]
@@ -62,7 +62,7 @@ def test_the_drafter_proposes_what_never_comes_and_never_the_tail() -> None:
 
 
 @pytest.mark.parametrize("profile", sorted(PROFILES))
-@pytest.mark.parametrize("experiment", SUITE.experiments, ids=lambda e: str(e.case))
+@pytest.mark.parametrize("experiment", CASES, ids=lambda e: str(e.case))
 def test_the_planned_trials_notice_a_lost_tail(experiment: TailExperiment, profile: str) -> None:
     """No draw from the tail is rejected, whatever the share of alpha."""
     for alpha in (1e-6, 1e-9, 1e-12):
@@ -82,7 +82,7 @@ def test_a_run_never_takes_more_trials_than_it_needs() -> None:
     assert tail_budget(found, "reference", Settings(trials=10**9)) == (needed, needed)
 
 
-@pytest.mark.parametrize("experiment", SUITE.experiments, ids=lambda e: str(e.case))
+@pytest.mark.parametrize("experiment", CASES, ids=lambda e: str(e.case))
 def test_the_reference_passes(experiment: TailExperiment) -> None:
     verdicts = run(resolve("reference"), experiment, Settings(root_seed=1, alpha=1e-6))
     assert {v.status for v in verdicts} == {Status.PASS}, [v.reason for v in verdicts]

@@ -473,7 +473,7 @@ CAUGHT_BY: dict[type[ChainSampler], tuple[str, str]] = {
     TinyTopPIsOff: ("differential", "corners"),
     TemperatureAtMostTwo: ("differential", "corners"),
     TemperatureInFloat16: ("differential", "corners"),
-    TopKAtMost1024: ("exclusion", "excluded-wide-V5120"),
+    TopKAtMost1024: ("tail", "kept-ranks-V5120"),
     MinPForgottenWithoutDrafts: ("support", "excluded"),
     WholeTilesForgetFilters: ("differential", "corners"),
     IdsIn15Bits: ("differential", "huge"),
