@@ -15,13 +15,13 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-import os
 from collections.abc import Iterator
 
 import torch
 from kernel_batches import random_batch
 from kernel_budget import disagreements
 from specverify.kernels import Plan, Proposal, Workspace, verify_chain
+from specverify.kernels.sampler import interpreted
 
 from specverify.contract import Batch, Emission
 from specverify.reference import reference
@@ -119,8 +119,7 @@ def forms(device: str | None = None, requests: int = REQUESTS) -> tuple[bool, st
         device: where; a GPU unless the interpreter is on.
         requests: B of each batch.
     """
-    interpreted = os.environ.get("TRITON_INTERPRET") == "1"
-    device = device or ("cpu" if interpreted else "cuda")
+    device = device or ("cpu" if interpreted() else "cuda")
     wrong = tried = 0
     for name, batch in kinds(device, requests):
         right = reference(batch)
