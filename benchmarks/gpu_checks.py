@@ -38,7 +38,7 @@ from specverify.contract import Batch, Emission
 from specverify.reference import reference
 
 VOCABS = (2, 3, 31, 257, 1025, 4099, 32000, 128256, 151936)
-CHAIN = TritonChain(small_vocab=0, chain_vocab=0)
+CHAIN = TritonChain(small_vocab=0)
 """The chain kernel for every batch; ``triton_chain`` sends them elsewhere."""
 SAMPLERS = {"chain": CHAIN, "routed": triton_chain}
 

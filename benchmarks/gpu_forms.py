@@ -13,8 +13,10 @@ single choice, twice each, and every form in which anything is amiss is a line o
 
 from __future__ import annotations
 
+import concurrent.futures
 import dataclasses
 import itertools
+import multiprocessing
 from collections.abc import Iterator
 
 import torch
@@ -112,21 +114,37 @@ def kinds(device: str, requests: int) -> Iterator[tuple[str, Batch]]:
         yield name, random_batch(generator, vocab, requests, 5, dtype, dense=dense, coins=coins)
 
 
+def wrong_kinds(job: tuple[str, str, int]) -> tuple[list[str], int]:
+    """The kinds of batches on which one form is wrong, as lines, and how many were tried."""
+    form, device, requests = job
+    plan = dataclasses.replace(PLAIN, **VARIED[form])
+    lines, tried = [], 0
+    for name, batch in kinds(device, requests):
+        tried += 1
+        fault = fault_of(batch, reference(batch), plan)
+        if fault:
+            lines.append(f"  {name}, {form}: {fault}")
+    return lines, tried
+
+
 def forms(device: str | None = None, requests: int = REQUESTS) -> tuple[bool, str]:
     """Every form on every kind of batch; prints those that are wrong.
+
+    On a GPU every form has a process of its own, so that kernels compile side by side.
 
     Args:
         device: where; a GPU unless the interpreter is on.
         requests: B of each batch.
     """
     device = device or ("cpu" if interpreted() else "cuda")
-    wrong = tried = 0
-    for name, batch in kinds(device, requests):
-        right = reference(batch)
-        for form, choice in VARIED.items():
-            tried += 1
-            fault = fault_of(batch, right, dataclasses.replace(PLAIN, **choice))
-            if fault:
-                wrong += 1
-                print(f"  {name}, {form}: {fault}", flush=True)
+    jobs = [(form, device, requests) for form in VARIED]
+    if device == "cpu":
+        parts = list(map(wrong_kinds, jobs))
+    else:
+        context = multiprocessing.get_context("spawn")
+        with concurrent.futures.ProcessPoolExecutor(len(jobs), mp_context=context) as pool:
+            parts = list(pool.map(wrong_kinds, jobs))
+    for lines, _ in parts:
+        print(*lines, sep="\n", end="\n" if lines else "", flush=True)
+    wrong, tried = sum(len(lines) for lines, _ in parts), sum(count for _, count in parts)
     return wrong == 0, f"{wrong} of {tried} forms are wrong"

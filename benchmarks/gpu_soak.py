@@ -220,7 +220,7 @@ def sanitize() -> tuple[bool, str]:
     Run it once without the tool before: that fills Triton's cache, and compiling is most of it.
     """
     generator = torch.Generator(device="cuda").manual_seed(20)
-    count, chain = 0, TritonChain(small_vocab=0, chain_vocab=0)
+    count, chain = 0, TritonChain(small_vocab=0)
     for vocab, dense, coins in ((300, True, False), (300, True, True), (2100, False, False)):
         batch = random_batch(generator, vocab, 4, 2, torch.bfloat16, dense=dense, coins=coins)
         for sampler, one in (

@@ -119,7 +119,9 @@ def draw_unlisted(
     x = row_tile(row_ptr, stride_v, chosen, vocab, float("-inf"), TILE)
     y = x
     if Q != 0:
-        y = row_tile(q_row, q_stride_v, chosen, vocab, absent, TILE)
+        # Without a residual there may be no row of q: a bonus row comes after the last draft.
+        left = tl.where(residual > 0, vocab, 0)
+        y = row_tile(q_row, q_stride_v, chosen, left, absent, TILE)
     w = kept_weights(
         x, y, chosen * TILE + places(TILE), cut, last, row_top, scale, inverse, q_top,
         q_scale, q_inverse, gone, residual, Q,

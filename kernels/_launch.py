@@ -84,6 +84,18 @@ def _padded(count: int, threads: int) -> int:
     return max(threads, int(triton.next_power_of_2(count)))
 
 
+def constants_of(
+    plan: Plan, form: int, coins: bool, uniform: bool, tiles: int, width: int, *, rounds: bool
+) -> tuple[int | bool, ...]:
+    """The compile-time arguments of either chain kernel, in their order."""
+    threads = 32 * plan.num_warps
+    return (
+        form, coins, uniform, plan.tile, plan.group, plan.steps, plan.later or plan.steps,
+        plan.stages, plan.wait if rounds else int(plan.later > 0), plan.lanes,
+        _padded(tiles, threads), _padded(width, threads),
+    )  # fmt: skip
+
+
 class Workspace:
     """Scratch of the chain kernels, kept between calls.
 
@@ -223,12 +235,8 @@ def verify_chain(
         accept, final, pairs, counters, out, emitted,
     )  # fmt: skip
     numbers = (*target_logits.stride(), *q.stride(), vocab)
-    constants = (
-        form, coins is not None, rows == requests * width, plan.tile, plan.group, plan.steps,
-        plan.later or plan.steps, plan.stages, plan.wait if rounds else int(plan.later > 0),
-        plan.lanes,
-        _padded(tiles, 32 * plan.num_warps), _padded(width, 32 * plan.num_warps),
-    )  # fmt: skip
+    uniform = rows == requests * width
+    constants = constants_of(plan, form, coins is not None, uniform, tiles, width, rounds=rounds)
     counts = (requests, rows, q_at, tiles, shares, later, width)
     kernel = rounds_kernel if rounds else chain_kernel
     programs = requests * (shares + later * max_drafts)

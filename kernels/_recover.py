@@ -76,6 +76,20 @@ def lane_of(upto, point, BLOCK: tl.constexpr):
 
 
 @triton.jit
+def running_sums(x, BLOCK: tl.constexpr):
+    """[LANES, BLOCK] cumulative sums along each lane.
+
+    A scan over fewer columns than a program has threads for them does not compile everywhere
+    (an assertion of Triton 3.6 fails for [8, 2] in one warp), and so few are summed at once.
+    """
+    if BLOCK > 8:
+        return tl.cumsum(x, 1)
+    i = tl.arange(0, BLOCK)
+    upto = i[None, None, :] <= i[None, :, None]
+    return tl.sum(tl.where(upto, x[:, None, :], 0.0), 2)
+
+
+@triton.jit
 def mass_before(upto, weights, index, BLOCK: tl.constexpr):
     """[LANES] cumulative weight before the chosen index of each lane."""
     mine = tl.arange(0, BLOCK)[None, :] == index[:, None]
@@ -108,7 +122,7 @@ def draw_lanes(
     mask = inside < left[:, None, None]
     x = load_at(base[:, None, None], inside, stride_v, mask, float("-inf"))
     sums = tl.sum(tile_exponentials(x, tops[:, None, None], scale), 2).to(tl.float64)
-    outer_upto = tl.cumsum(sums, 1)
+    outer_upto = running_sums(sums, OUTER)
     outer = lane_of(outer_upto, local, OUTER)
     local -= mass_before(outer_upto, sums, outer, OUTER)
     # Read again: they are in the cache nearby, and to keep them all would cost too many registers.

@@ -6,25 +6,24 @@ architecture and every form of its compile-time arguments, and returns what it c
 
 from __future__ import annotations
 
+import argparse
+import concurrent.futures
 import dataclasses
-import itertools
-import sys
+import functools
+import multiprocessing
 from collections.abc import Iterator
 from typing import Any
 
 import triton
 from specverify.kernels._forms import forms as small_and_block_forms
+from specverify.kernels._forms_chain import forms as chain_forms
 from specverify.kernels._forms_filtered import forms as filter_forms
 from specverify.kernels._machine_code import conditional_collectives, machine_code
-from specverify.kernels.chain import chain_kernel
-from specverify.kernels.chain_rounds import rounds_kernel
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
 OPTIONS: dict[str, Any] = {}
 """More compiler options, for experiments."""
-
-_LOGITS = {"bf16": "*bf16", "fp16": "*fp16", "fp32": "*fp32"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,60 +44,88 @@ class Built:
     conditional: tuple[str, ...]
 
 
-def _chain_signature(logits: str, q: str) -> dict[str, str]:
-    return {
-        "logits": logits, "drafts": "*i64", "q_ptr": q, "cu_drafts": "*i64",
-        "temperature": "*fp32", "draft_temperature": "*fp32", "seeds": "*i64",
-        "positions": "*i64", "accept_coins": "*fp64", "final_coins": "*fp64", "pairs": "*i64",
-        "outcomes": "*i64", "counters": "*i64", "tokens": "*i64", "emitted": "*i64",
-    }  # fmt: skip
-
-
-def _forms() -> Iterator[tuple[str, Any, dict[str, str], dict[str, Any]]]:
-    """Name, kernel, types of the pointers, constants."""
-    for dtype, q, coins in itertools.product(_LOGITS, (0, 1, 2), (False, True)):
-        pointers = _chain_signature(_LOGITS[dtype], "*fp32" if q == 1 else _LOGITS[dtype])
-        constants = {
-            "Q": q, "COINS": coins, "UNIFORM": not coins, "TILE": 1024, "GROUP": 4,
-            "STEPS": 1 if coins else 4, "STEPS_1": 1 if coins else 4, "STAGES": 1 if coins else 3,
-            "EARLY": int(not coins), "LANES": 4, "TILES": 128, "WIDTH": 128,
-        }  # fmt: skip
-        yield f"chain {dtype} q={q} coins={int(coins)}", chain_kernel, pointers, constants
-        if dtype == "bf16" and not coins:
-            yield f"rounds {dtype} q={q}", rounds_kernel, pointers, {**constants, "EARLY": 64}
+def forms() -> Iterator[tuple[str, Any, dict[str, str], dict[str, Any]]]:
+    """Name, kernel, types of the pointers, constants (and, as at a launch, options)."""
+    yield from chain_forms()
     yield from filter_forms()
     yield from small_and_block_forms()
 
 
 def build(architecture: int = 90, *only: str) -> Iterator[Built]:
     """Compile for ``sm_<architecture>``: all, or the names that contain one of ``only``."""
-    target = GPUTarget("cuda", architecture, 32)
-    for name, kernel, pointers, constants in _forms():
-        if only and not any(part in name for part in only):
-            continue
-        signature = {
-            arg: pointers.get(arg, "constexpr" if arg in constants else "i64")
-            for arg in kernel.arg_names
-        }
-        # Strides of one token, and rows that start at a multiple of 16, are what a caller has.
-        fixed = {**constants, **{arg: 1 for arg in signature if arg.endswith("stride_v")}}
-        signature.update(dict.fromkeys(fixed, "constexpr"))
-        places = {(kernel.arg_names.index(arg),): value for arg, value in fixed.items()}
-        aligned = {
-            (i,): [["tt.divisibility", 16]]
-            for i, arg in enumerate(kernel.arg_names)
-            if arg in pointers or arg == "vocab" or arg.endswith("stride_r")
-        }
-        source = ASTSource(kernel, signature, places, aligned)
-        built = triton.compile(source, target=target, options={"num_warps": 4, **OPTIONS})
-        cubin = built.asm["cubin"]
-        conditional = tuple(conditional_collectives(machine_code(cubin)))
-        yield Built(name, len(cubin), built.metadata.shared, conditional)
+    for form in forms():
+        if not only or any(part in form[0] for part in only):
+            yield _built(architecture, *form)
+
+
+def _built(
+    architecture: int, name: str, kernel: Any, pointers: dict[str, str], given: dict[str, Any]
+) -> Built:
+    constants = {arg: value for arg, value in given.items() if arg in kernel.arg_names}
+    options = {arg: value for arg, value in given.items() if arg not in constants}
+    signature = {
+        arg: pointers.get(arg, "constexpr" if arg in constants else "i64")
+        for arg in kernel.arg_names
+    }
+    # Strides of one token, and rows that start at a multiple of 16, are what a caller has.
+    fixed = {**constants, **{arg: 1 for arg in signature if arg.endswith("stride_v")}}
+    signature.update(dict.fromkeys(fixed, "constexpr"))
+    places = {(kernel.arg_names.index(arg),): value for arg, value in fixed.items()}
+    aligned = {
+        (i,): [["tt.divisibility", 16]]
+        for i, arg in enumerate(kernel.arg_names)
+        if arg in pointers or arg == "vocab" or arg.endswith("stride_r")
+    }
+    built = triton.compile(
+        ASTSource(kernel, signature, places, aligned),
+        target=GPUTarget("cuda", architecture, 32),
+        options={"num_warps": 4, **options, **OPTIONS},
+    )
+    cubin = built.asm["cubin"]
+    conditional = tuple(conditional_collectives(machine_code(cubin)))
+    return Built(name, len(cubin), built.metadata.shared, conditional)
+
+
+def _line(architecture: int, name: str) -> str:
+    """What is printed of one form; of one that does not compile, why."""
+    form = next(form for form in forms() if form[0] == name)
+    try:
+        one = _built(architecture, *form)
+    except Exception as error:
+        return f"{name:32s} FAILED: {type(error).__name__}: {str(error)[:200]}"
+    return (
+        f"{name:32s} cubin {one.bytes:8d} B  shared {one.shared:6d} B"
+        f"  conditional reductions: {', '.join(one.conditional) or 'none'}"
+    )
+
+
+def main() -> None:
+    """Print a line for every form, compiled in ``--jobs`` processes."""
+    parser = argparse.ArgumentParser(prog="python -m specverify.kernels.precompile")
+    parser.add_argument("architecture", type=int, nargs="?", default=90, help="80, 90, ...")
+    parser.add_argument("only", nargs="*", help="parts of the names to compile; all if none")
+    parser.add_argument("--jobs", type=int, default=1, help="processes that compile side by side")
+    options = parser.parse_args()
+    names = [
+        form[0] for form in forms()
+        if not options.only or any(part in form[0] for part in options.only)
+    ]  # fmt: skip
+    failed = False
+    for line in _lines(options.architecture, names, options.jobs):
+        failed |= " FAILED: " in line
+        print(line, flush=True)  # noqa: T201
+    raise SystemExit(failed)
+
+
+def _lines(architecture: int, names: list[str], jobs: int) -> Iterator[str]:
+    one = functools.partial(_line, architecture)
+    if jobs == 1:
+        yield from map(one, names)
+        return
+    context = multiprocessing.get_context("spawn")
+    with concurrent.futures.ProcessPoolExecutor(jobs, mp_context=context) as pool:
+        yield from pool.map(one, names)
 
 
 if __name__ == "__main__":
-    for one in build(int(sys.argv[1]) if len(sys.argv) > 1 else 90, *sys.argv[2:]):
-        print(  # noqa: T201
-            f"{one.name:32s} cubin {one.bytes:8d} B  shared {one.shared:6d} B"
-            f"  conditional reductions: {', '.join(one.conditional) or 'none'}"
-        )
+    main()

@@ -23,10 +23,6 @@ if TYPE_CHECKING:
 
     import torch
 
-CHAIN_VOCAB: int | None = None
-"""Not trusted yet: on an H200 ``verify_chain`` gave tokens outside the vocabulary (V = 257, 300,
-a full q, injected coins), and ``verify_filtered`` did not (docs/kernels.md)."""
-
 
 def interpreted() -> bool:
     """Whether kernels run on the CPU, statement by statement."""
@@ -51,7 +47,6 @@ class TritonChain:
     Args:
         workspace: scratch kept between calls; ``None`` allocates for every call.
         small_vocab: largest vocabulary that goes to ``verify_small``; 0 for none.
-        chain_vocab: smallest vocabulary that goes to ``verify_chain``, ``None`` for none.
         filter_workspace: the same as ``workspace`` for batches in which some request filters.
         convention: what top-k, top-p and min-p mean: ``"reference"`` or ``"vllm"``.
 
@@ -64,12 +59,10 @@ class TritonChain:
         workspace: Workspace | None = None,
         small_vocab: int = SMALL_VOCAB,
         filter_workspace: FilterWorkspace | None = None,
-        chain_vocab: int | None = CHAIN_VOCAB,
         convention: str = REFERENCE.name,
     ) -> None:
         sequential(convention)
         self.workspace, self.small_vocab = workspace, small_vocab
-        self.chain_vocab = chain_vocab
         self.filter_workspace = filter_workspace
         self.capabilities = Capabilities(
             placeholders=True,
@@ -116,8 +109,7 @@ class TritonChain:
         filtered = any_filter(batch)
         if batch.vocab_size <= self.small_vocab and not filtered:
             return verify_small
-        chain = self.chain_vocab is not None and batch.vocab_size >= self.chain_vocab
-        if chain and not filtered:
+        if not filtered:
             return functools.partial(verify_chain, workspace=self.workspace)
         convention = self.capabilities.convention
         filters = Filters(batch.top_k, batch.top_p, batch.min_p, convention)

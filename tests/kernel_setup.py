@@ -27,3 +27,7 @@ if DEVICE == "cpu":
         pytest.skip(
             "triton was imported for a GPU already: set TRITON_INTERPRET=1", allow_module_level=True
         )
+
+    import kernel_memory
+
+    kernel_memory.install()

@@ -25,6 +25,13 @@ def build(architecture: int, *only: str) -> list[str]:
     return run.stdout.splitlines()
 
 
+def listed() -> list[str]:
+    """The names of all forms."""
+    from specverify.kernels.precompile import forms
+
+    return [form[0] for form in forms()]
+
+
 SOME = {
     80: ("chain bf16 q=0 coins=0", "filter decide bf16 q=0", "block last fp32 q=1"),
     90: ("chain bf16 q=1 coins=0", "rounds bf16 q=0", "small bf16 q=1 V=16"),
@@ -60,16 +67,21 @@ def test_the_trial_loop_compiles(architecture: int) -> None:
         capture_output=True, text=True, env=environment, check=False,
     )  # fmt: skip
     assert run.returncode == 0, run.stderr[-2000:]
-    assert len(run.stdout.splitlines()) == 5
+    lines = run.stdout.splitlines()
+    assert len(lines) == 9
+    assert all(line.endswith("conditional reductions: none") for line in lines)
+
+
+def test_every_chosen_plan_is_among_the_forms() -> None:
+    """A plan for small vocabularies in large batches once compiled nowhere but here."""
+    names = [name for name in listed() if name.startswith("plan ")]
+    assert {"plan q=1 V=16 R=1000000", "plan q=1 V=151936 R=2000"} <= set(names)
+    assert len(names) == len(set(names)) >= 40
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("architecture", [80, 90])
 def test_every_form_compiles(architecture: int) -> None:
-    from specverify.kernels.precompile import _forms
-
     lines = build(architecture)
-    assert [line.rpartition(" cubin ")[0].strip() for line in lines] == [
-        form[0] for form in _forms()
-    ]
+    assert [line.rpartition(" cubin ")[0].strip() for line in lines] == listed()
     assert all(line.endswith("conditional reductions: none") for line in lines)

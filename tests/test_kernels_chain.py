@@ -27,7 +27,7 @@ from specverify.sampling import batch_probabilities
 # The interpreter computes exp2(-inf), inf - inf and maxima of NaN with numpy, which warns.
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
 
-SAMPLER = TritonChain(small_vocab=0, chain_vocab=0)  # test_kernels_small.py has the other kernel
+SAMPLER = TritonChain(small_vocab=0)  # test_kernels_small.py has the other kernel
 VOCABS = (2, 3, 31, 257, 1025, 4099)
 
 
@@ -341,3 +341,13 @@ def test_the_scratch_is_the_declared_plan() -> None:
     launch(batch, workspace=workspace)
     rows, tiles = batch.target_logits.shape[0], 5
     assert workspace.nbytes == 8 * (rows * tiles + rows % 2 * tiles % 2) + 8 * rows
+
+
+@pytest.mark.parametrize("num_warps", [1, 4])
+def test_thinned_draws_do_not_depend_on_the_tile(num_warps: int) -> None:
+    """Tiles of 64 are searched in two parts of 32, which are summed and not scanned."""
+    batch = drawn(7, 50, 12, 3, coins=False, greedy=0.0)
+    small = launch(batch, plan=Plan(64, 1, num_warps=num_warps, lanes=8))
+    large = launch(batch, plan=Plan(1024, 1, lanes=4))
+    assert torch.equal(small.token_ids, large.token_ids)
+    assert (small.num_emitted <= batch.cu_drafts.diff()).any()  # something was recovered

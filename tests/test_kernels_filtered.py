@@ -113,3 +113,20 @@ def test_own_streams_and_strided_rows() -> None:
     strided = batch.replace(target_logits=wide[:, 1::2], check_values=False)
     ours, theirs = launch(strided), reference(batch)
     assert torch.equal(ours.token_ids, theirs.token_ids)
+
+
+@pytest.mark.parametrize("most", [0, 2])
+def test_a_bonus_row_reads_no_row_of_q(most: int) -> None:
+    """Where more than a list is kept: after the last draft there is no row of q, or none at all.
+
+    The memory checker (``kernel_memory``) sees a lane that reads it; the tokens do not show it.
+    """
+    batch = in_turn(
+        kernel_calls.drawn(5, 700, 3, most, coins=False, spread=0.01, greedy=0.0, gaps=0.0),
+        ((0, 0.9999, 0.0),),
+    )
+    out = launch(batch)
+    last = torch.arange(3, device=DEVICE), out.num_emitted - 1
+    assert ((out.token_ids[last] >= 0) & (out.token_ids[last] < 700)).all()
+    counts = batch.cu_drafts.diff()
+    assert (out.num_emitted == counts + 1).any()  # some request came to its bonus row

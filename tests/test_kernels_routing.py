@@ -51,8 +51,8 @@ def called(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 @pytest.mark.parametrize(
     ("vocab", "name"),
     [
-        (2, "verify_small"), (256, "verify_small"), (257, "verify_filtered"),
-        (300, "verify_filtered"), (32_000, "verify_filtered"),
+        (2, "verify_small"), (256, "verify_small"), (257, "verify_chain"),
+        (32_000, "verify_chain"),
     ],
 )  # fmt: skip
 def test_by_vocabulary(vocab: int, name: str, called: list[str]) -> None:
@@ -74,19 +74,13 @@ def test_a_filter_decides_whatever_the_vocabulary(
 def test_filters_of_greedy_requests_do_not_count(called: list[str]) -> None:
     triton_chain(plain(32_000, top_k=5, top_p=0.5, temperature=0.0))
     triton_chain(plain(100, top_k=100))  # as many as there are: off
-    assert called == ["verify_filtered", "verify_small"]
-
-
-def test_the_chain_kernel_from_some_vocabulary_on(called: list[str]) -> None:
-    for vocab in (256, 257, 999, 1000):
-        TritonChain(chain_vocab=1000)(plain(vocab))
-    assert called == ["verify_small", "verify_filtered", "verify_filtered", "verify_chain"]
+    assert called == ["verify_chain", "verify_small"]
 
 
 def test_the_chain_kernel_can_be_forced(called: list[str]) -> None:
     """As the tests of the chain kernel and the checks on a GPU do."""
     for vocab in (2, 300, 16_384):
-        TritonChain(small_vocab=0, chain_vocab=0)(plain(vocab))
+        TritonChain(small_vocab=0)(plain(vocab))
     assert called == ["verify_chain"] * 3
 
 
