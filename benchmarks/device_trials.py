@@ -25,9 +25,11 @@ from specverify.checks.tables import tables_of
 from specverify.checks.verdict import Family
 from specverify.contract import Batch, Capabilities, Emission
 from specverify.subjects import Subject
-from specverify.trials import DEVICE_ELEMENTS, Outcomes, run_block, run_trials, stream_of
+from specverify.trials import Outcomes, device_block, run_block, run_trials, stream_of
 
 LOSSLESS = (Family.INDEPENDENCE, Family.LAW)
+LOOP_SECONDS = 0.2
+"""How long a sampler alone would take for the trials of one run of the loop, 10 to 40 blocks."""
 EVERYTHING = (Family.INDEPENDENCE, Family.LAW, Family.COUPLING)
 
 
@@ -159,13 +161,14 @@ def main(case: Case) -> None:
     if importlib.util.find_spec("triton") is None:
         print("no triton: trials run on the CPU")
         return
-    trials = DEVICE_ELEMENTS // (case.num_rows * case.vocab_size) // 2 * 2
+    trials = device_block(case, "cuda")
     print(f"{torch.cuda.get_device_name()}, {trials:,} trials a call, {case.name}")
     print(f"{'sampler':<12} {'own call':>10} {'contract':>10} {'loop':>10} {'+ coupling':>10}")
     for subject in subjects():
         behind, own = alone(subject, case, trials)
-        whole = loop(subject, case, LOSSLESS, 40 * trials)
-        more = loop(subject, case, EVERYTHING, 40 * trials)
+        planned = max(10, min(40, int(behind * LOOP_SECONDS / trials))) * trials
+        whole = loop(subject, case, LOSSLESS, planned)
+        more = loop(subject, case, EVERYTHING, planned)
         print(
             f"{subject.name:<12} {own:>10.3g} {behind:>10.3g} {whole:>10.3g} {more:>10.3g}"
             f"   loop / own call {whole / own:.0%}, / contract {whole / behind:.0%}",

@@ -138,6 +138,9 @@ class BlockBuilder:
         """Make the tensors that blocks share anew, and check the next block's values."""
         self._constants = None
 
+    def ahead(self, first_trial: int, trials: int) -> None:
+        """Told which block comes after the one that is asked for next: nothing to do here."""
+
     def build(self, first_trial: int, trials: int) -> Block:
         """Draw the drafts of ``trials`` trials and replicate the case."""
         drafts, target_rows, draft_rows = [], [], []

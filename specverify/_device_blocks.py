@@ -7,85 +7,33 @@ flag is set is run again on the host's path, which says what it is.
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import numpy as np
 import torch
 import triton
 
 from specverify import _device_kernels as kernels
-from specverify._blocks import Block, BlockBuilder, Categorical, Counter, IntArray, RowTables
+from specverify import _device_sizes as sizes
+from specverify._blocks import Block, BlockBuilder, Categorical, RowTables
 from specverify._cells import Cells, Seen
+from specverify._device_counts import DeviceCounter
 from specverify.cases import Case, Seeding
 from specverify.contract import Batch, Capabilities, Emission
 from specverify.faults import SamplerFault
 from specverify.streams import Stream
 
-if TYPE_CHECKING:
-    from specverify.trials import Tally
-
 MOST_VOCAB = 256
 """Tokens of a row that one program holds."""
 
+_ALIGNED = 16  # entries of a column are loaded so many at a time
+_FLAGS = 1024  # blocks whose flags share a tensor
+_ANY = 1 << 14  # more than any number of drafts
 _NOTHING = torch.empty((0, 1), dtype=torch.float64)
-
-_CHUNK, _SHARED_BINS = 2048, 1024
-_ANY = 1 << 40  # more than any number of drafts, whatever an emission says
-"""Largest table that is counted in shared memory."""
-
-
-class DeviceCounter(Counter):
-    """Counts of several tables, on a device until they are asked for.
-
-    Args:
-        builder: whose blocks are counted.
-        cells: number of cells of each table, by name.
-    """
-
-    def __init__(self, builder: DeviceBlocks, cells: Mapping[str, int]) -> None:
-        self._builder = builder
-        self._sizes = dict(cells)
-        self._all = torch.zeros(sum(cells.values()), dtype=torch.int64, device=builder.device)
-        begins = np.cumsum([0, *cells.values()])[:-1].tolist()
-        self._begins = dict(zip(cells, begins, strict=True))
-        self._recipes: torch.Tensor | None = None
-
-    def count(self, tallies: Sequence[Tally], outcomes: Any) -> None:
-        """Count the block that the builder has accounted last, of which ``outcomes`` are the head.
-
-        Tables whose index is :class:`Cells` are counted in one launch; a tally of the caller's own
-        gets the outcomes on the host.
-        """
-        trials = outcomes.accepted.shape[0]
-        if self._recipes is None:
-            self._recipes = self._builder.recipes(
-                [
-                    (tally.index, self._begins[tally.name], tally.cells)
-                    for tally in tallies
-                    if isinstance(tally.index, Cells)
-                ]
-            )
-        if self._recipes.shape[0]:
-            grid = (triton.cdiv(trials, _CHUNK), self._recipes.shape[0])
-            columns = self._builder.columns
-            kernels.tables_kernel[grid](
-                columns, self._recipes, self._all, trials, columns.stride(0),
-                self._recipes.shape[1], CHUNK=_CHUNK, BINS=_SHARED_BINS,
-            )  # fmt: skip
-        others = [tally for tally in tallies if not isinstance(tally.index, Cells)]
-        host: Any = outcomes.on_host() if others else None
-        for tally in others:
-            index = torch.from_numpy(tally.index(host)).to(self._all.device)
-            begin = self._begins[tally.name]
-            count(index, self._all[begin : begin + tally.cells])
-
-    def result(self) -> dict[str, IntArray]:
-        """The counts of each table, read back at once."""
-        parts = torch.split(self._all.cpu(), list(self._sizes.values()))
-        return {name: part.numpy() for name, part in zip(self._sizes, parts, strict=True)}
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -94,6 +42,17 @@ class _Tables:
 
     cdf: torch.Tensor
     plan: torch.Tensor
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class _Drawn:
+    """The tensors of one block that are another block's no more, and when they are written."""
+
+    logits: torch.Tensor
+    probs: torch.Tensor | None
+    ids: torch.Tensor
+    seeds: torch.Tensor
+    ready: torch.cuda.Event | None = None
 
 
 class DeviceBlocks(BlockBuilder):
@@ -111,25 +70,28 @@ class DeviceBlocks(BlockBuilder):
         self._key = stream.key - (1 << 64 if stream.key >> 63 else 0)
         self._vocab = case.vocab_size
         self._lanes = max(2, int(triton.next_power_of_2(self._vocab)))
-        self._block = min(256, max(1, 2048 // self._lanes))
         self._rows = np.cumsum([0, *(count + 1 for count in self.counts)]).tolist()
         self._slots = np.cumsum([0, *self.counts]).tolist()
         self._target = self._logits.table.to(device)
         self._shown = None if self._probs is None else self._probs.table.to(device)
         self._drawn = [self._draft_tables(number) for number in range(len(self.counts))]
         self._finish = [_uploaded(_row_tables(one), device) for one in self._completers]
-        sizes = [limit + count + 2 for limit, count in zip(self.horizons, self.counts, strict=True)]
-        self._starts = np.cumsum([0, *sizes]).tolist()
-        ends = torch.tensor(self._starts[1:], device=device)
-        self._ends = ends - 2, ends - 1
-        self.columns = self._new(self._starts[-1], 0)
+        held = [limit + count for limit, count in zip(self.horizons, self.counts, strict=True)]
+        self._starts = np.cumsum([0, *held]).tolist()
+        base = int(self._seeds(0, 1)[0])  # of row 0
+        sign = {Seeding.ASCENDING: 1, Seeding.DESCENDING: -1}.get(case.seeding, 0)
+        self._seed_law = base - (1 << 64 if base >> 63 else 0), sign
+        self.columns = torch.empty((0, 0), dtype=torch.int16, device=device)
         self._first: Batch | None = None
-        self._flags: list[tuple[int, int, torch.Tensor]] = []
+        self._ahead: dict[tuple[int, int], _Drawn] = {}
+        self._side: torch.cuda.Stream | None = None
+        self._read: list[tuple[int, int]] = []
+        self._flags: list[torch.Tensor] = []
 
     def _draft_tables(self, number: int) -> _Tables:
         """Plan [7, k + 1] and the drafter's rows of one request."""
         count, row, slot = self.counts[number], self._rows[number], self._slots[number]
-        plan = torch.zeros((7, count + 1), dtype=torch.int64)
+        plan = torch.zeros((7, count + 1), dtype=torch.int32)
         drafter = _row_tables(self._drafters[number])
         _enter(plan[0:2, :count], drafter, 0)
         _enter(plan[2:4], self._logits, row)
@@ -149,11 +111,12 @@ class DeviceBlocks(BlockBuilder):
         terms = max((len(index.terms) for index, _, _ in tables), default=0)
         rows = torch.full((len(tables), 8 + 3 * terms), -1, dtype=torch.int64)
         for row, (index, begin, cells) in zip(rows, tables, strict=True):
-            request, least = index.stopped or index.reached or (0, -_ANY)
+            request, least = index.stopped or index.reached or (0, 0)
             most = least if index.stopped else _ANY
+            bounded = index.stopped is not None or index.reached is not None
             place = self._column(Seen.ACCEPTED, request, 0)
             row[:8] = torch.tensor(
-                [len(index.terms), place, least, most, index.rest, index.pairs, begin, cells]
+                [len(index.terms), place, least, most, bounded, index.pairs, begin, cells]
             )
             for number, term in enumerate(index.terms):
                 column = self._column(term.seen, term.request, term.at)
@@ -162,83 +125,129 @@ class DeviceBlocks(BlockBuilder):
         return rows.to(self.device)
 
     def _column(self, seen: Seen, request: int, at: int) -> int:
-        """Where ``columns`` holds it: per request completed tokens, drafts, accepted, last."""
-        text, drafts = self.horizons[request], self.counts[request]
-        places = {Seen.TEXT: at, Seen.DRAFT: text + at, Seen.LAST: text + drafts + 1}
-        return int(self._starts[request]) + places.get(seen, text + drafts)
+        """Where ``columns`` holds it.
+
+        For each request its completed tokens and its drafts; then the accepted drafts of all
+        requests, then the last token of all.
+        """
+        ends, requests = self._starts[-1], len(self.counts)
+        begin = self._starts[request]
+        places = {
+            Seen.TEXT: begin + at,
+            Seen.DRAFT: begin + self.horizons[request] + at,
+            Seen.LAST: ends + requests + request,
+        }
+        return int(places.get(seen, ends + request))
 
     def forget(self) -> None:
         """Make the tensors that blocks share anew, and check the next block's values."""
         super().forget()
         self._first = None
-        self._flags = []
+        self._ahead = {}
+        self._read, self._flags = [], []
+
+    def ahead(self, first_trial: int, trials: int) -> None:
+        """Draw a block beside what the sampler does with the one before it.
+
+        Few programs on a stream of their own.  That stream waits for all that the current one has
+        been given, so whatever read the memory that a new block is given has read it by then.
+        """
+        if not sizes.AHEAD_PROGRAMS:
+            return
+        with self._beside():
+            drawn = self._draw(first_trial, trials, sizes.AHEAD_PROGRAMS)
+        ready = None if self._side is None else self._side.record_event()
+        self._ahead[first_trial, trials] = dataclasses.replace(drawn, ready=ready)
+
+    def _beside(self) -> contextlib.AbstractContextManager[object]:
+        """The other stream, where there are any, after all that the current one has been given."""
+        home = self._target.device
+        if home.type != "cuda":
+            return contextlib.nullcontext()
+        if self._side is None:
+            self._side = torch.cuda.Stream(home)  # type: ignore[no-untyped-call]
+        self._side.wait_stream(torch.cuda.current_stream(home))
+        return torch.cuda.stream(self._side)
 
     def build(self, first_trial: int, trials: int) -> Block:
         """Draw the drafts of ``trials`` trials and replicate the case, on the device."""
+        drawn = self._ahead.pop((first_trial, trials), None)
+        if drawn is None:
+            drawn = self._draw(first_trial, trials, trials)
+        elif drawn.ready is not None:
+            torch.cuda.current_stream(self._target.device).wait_event(drawn.ready)
+        ids = drawn.ids.view(trials, self._slots[-1])
+        drafts: list[Any] = list(torch.split(ids, self.counts, dim=1))
+        return Block(self._like_the_first(first_trial, trials, drawn), drafts)
+
+    def _draw(self, first_trial: int, trials: int, programs: int) -> _Drawn:
+        """What differs from block to block, by at most so many programs of each request."""
         requests, slots = len(self.counts), self._slots[-1]
         logits = self._target.new_empty((trials * self._rows[-1], self._vocab))
-        ids = self._new(trials * slots)
-        seeds = self._seed_rows(first_trial, trials)
+        ids, seeds = self._new(trials * slots), self._new(trials * requests)
         shown = self._shown
         if shown is None and self.case.dense:  # nobody drafts
             shown = torch.empty((0, self._vocab), device=self.device)
         probs = None if shown is None else shown.new_empty((trials * slots, self._vocab))
+        block = sizes.fill_block(self._lanes)
         for number, tables in enumerate(self._drawn):
-            kernels.fill_kernel[self._grid(trials)](
+            kernels.fill_kernel[(min(programs, triton.cdiv(trials, block)),)](
                 tables.plan, tables.cdf, self._target, self._target if shown is None else shown,
-                logits, logits if probs is None else probs, ids, seeds, self._key, first_trial,
-                trials, number, self._rows[number], self._slots[number], self.counts[number] + 1,
-                self._rows[-1], slots, requests, self._vocab, DENSE=probs is not None,
-                MIXED=self.case.seeding is Seeding.MIXED, BLOCK=self._block, LANES=self._lanes,
+                logits, logits if probs is None else probs, ids, seeds, self._key, *self._seed_law,
+                first_trial, trials, number, self._rows[number], self._slots[number],
+                self.counts[number] + 1, self._rows[-1], slots, requests, DENSE=probs is not None,
+                MIXED=self.case.seeding is Seeding.MIXED, VOCAB=self._vocab, BLOCK=block,
+                LANES=self._lanes, num_warps=sizes.FILL_WARPS,
             )  # fmt: skip
-        drafts: list[Any] = list(torch.split(ids.view(trials, slots), self.counts, dim=1))
-        batch = self._like_the_first(first_trial, trials, logits, probs, ids, seeds)
-        return Block(batch, drafts)
+        return _Drawn(logits, probs, ids, seeds)
 
     def _new(self, *shape: int) -> torch.Tensor:
         return torch.empty(shape, dtype=torch.int64, device=self.device)
 
-    def _grid(self, trials: int) -> tuple[int]:
-        return (triton.cdiv(trials, self._block),)
-
-    def _seed_rows(self, first_trial: int, trials: int) -> torch.Tensor:
-        """[T * B] int64 bits: the seed of every row; not yet written where seeds are MIXED."""
+    def _positions(self, first_trial: int, trials: int) -> torch.Tensor:
+        """[T * B] where each row stands in its stream, made on the device."""
         requests = len(self.counts)
-        if self.case.seeding is Seeding.MIXED:
-            return self._new(trials * requests)
-        base = int(self._seeds(0, 1)[0])  # of row 0
+        if self.case.seeding is not Seeding.SAME:
+            return (torch.arange(requests, device=self.device) * 6 + 12).repeat(trials)
         rows = torch.arange(
             first_trial * requests, (first_trial + trials) * requests, device=self.device
         )
-        sign = {Seeding.ASCENDING: 1, Seeding.DESCENDING: -1, Seeding.SAME: 0}[self.case.seeding]
-        return rows * sign + (base - (1 << 64 if base >> 63 else 0))  # modulo 2**64
+        return rows * (self.width + 1)
 
-    def _like_the_first(
-        self,
-        first_trial: int,
-        trials: int,
-        logits: torch.Tensor,
-        probs: torch.Tensor | None,
-        ids: torch.Tensor,
-        seeds: torch.Tensor,
-    ) -> Batch:
-        """A batch; validated if it is the first of its size, a copy with other tensors if not."""
+    def _same_in_every_block(self, trials: int) -> dict[str, Any]:
+        """The fields that only depend on the number of trials; a head of them serves fewer."""
+        one = super()._same_in_every_block(1)
+        begins = one.pop("cu_drafts")[:-1]
+        copies = torch.arange(trials + 1, device=self.device)[:, None] * self._slots[-1]
+        fields = {name: value.repeat(trials) for name, value in one.items()}
+        fields["cu_drafts"] = (copies + begins).view(-1)
+        fields["positions"] = self._positions(0, trials)
+        return fields
+
+    def _like_the_first(self, first_trial: int, trials: int, drawn: _Drawn) -> Batch:
+        """A batch; validated if it is the first of a run, laid out like that if not."""
         fields: dict[str, Any] = {
-            "target_logits": logits,
-            "draft_token_ids": ids,
-            "draft_probs": probs,
-            "seeds": seeds.view(torch.uint64),
+            "target_logits": drawn.logits,
+            "draft_token_ids": drawn.ids,
+            "draft_probs": drawn.probs,
+            "seeds": drawn.seeds.view(torch.uint64),
         }
         if self.case.seeding is Seeding.SAME:
-            fields["positions"] = self._positions(first_trial, trials).to(self.device)
-        if self._constants is None or self._constants[0] != trials or self._first is None:
-            check = self._constants is None
-            shared = self._same_in_every_block(trials)
-            shared["positions"] = self._positions(first_trial, trials).to(self.device)
-            self._constants = trials, shared
-            self._first = Batch(**{**shared, **fields}, check_values=check)
-            _ = self._first.max_drafts  # read back once, here
-            return self._first
+            fields["positions"] = self._positions(first_trial, trials)
+        fresh = self._constants is None
+        if self._constants is None or self._constants[0] < trials:
+            self._constants = trials, self._same_in_every_block(trials)
+        rows = trials * len(self.counts)
+        if self._first is None or self._first.num_requests != rows:
+            shared = {
+                name: value[: rows + 1 if name == "cu_drafts" else rows]
+                for name, value in self._constants[1].items()
+            }
+            fields = {**shared, **fields}
+            first = Batch(**fields) if fresh else object.__new__(Batch)
+            vars(first).update(fields, coins=None, max_drafts=self.width)  # never read back
+            self._first = first
+            return first
         batch = copy.copy(self._first)
         vars(batch).update(fields)  # shapes and laws are those of the first: nothing to check
         return batch
@@ -250,23 +259,37 @@ class DeviceBlocks(BlockBuilder):
         requests, slots = len(self.counts), self._slots[-1]
         tokens = emission.token_ids.to(self.device).contiguous()
         emitted = emission.num_emitted.to(self.device).contiguous()
-        trials = emitted.shape[0] // requests
-        self.columns = columns = self._new(self._starts[-1], trials)
-        flag = torch.zeros(1, dtype=torch.int32, device=self.device)
+        trials, ends = emitted.shape[0] // requests, self._starts[-1]
+        stride = triton.cdiv(trials, _ALIGNED) * _ALIGNED
+        # A token of at most 256 fits; what does not was flagged.
+        columns = torch.empty((ends + 2 * requests, stride), dtype=torch.int16, device=self.device)
+        flag = self._next_flag(first_trial, trials)
         for number, tables in enumerate(self._finish):
-            kernels.read_kernel[self._grid(trials)](
-                tables.plan, tables.cdf, tokens, emitted, block.batch.draft_token_ids,
-                columns[self._starts[number]], flag, self._key, first_trial, trials, number,
-                self._slots[number], self.counts[number], self.horizons[number], slots, requests,
-                self.width + 1, self._vocab, BLOCK=self._block, LANES=self._lanes,
+            kernels.read_kernel[(triton.cdiv(stride, sizes.READ_BLOCK),)](
+                tables.plan, tables.cdf, tokens, emitted, block.batch.draft_token_ids, columns,
+                flag, self._key, first_trial, trials, stride, number, self._slots[number],
+                self.counts[number], self.horizons[number], self._starts[number], ends + number,
+                slots, requests, self.width + 1, VOCAB=self._vocab, BLOCK=sizes.READ_BLOCK,
+                LANES=self._lanes, num_warps=sizes.READ_WARPS,
             )  # fmt: skip
-        self._flags.append((first_trial, trials, flag))
+        self.columns = columns
         texts = [
-            columns[start : start + limit].T
+            columns[start : start + limit, :trials].T
             for start, limit in zip(self._starts, self.horizons, strict=False)
         ]
-        accepted, last = (columns.index_select(0, rows).T for rows in self._ends)
-        return accepted, last, texts
+        accepted, last = columns[ends : ends + requests], columns[ends + requests :]
+        return accepted[:, :trials].T, last[:, :trials].T, texts
+
+    def _next_flag(self, first_trial: int, trials: int) -> torch.Tensor:
+        """[4] int32 zeros, of which the first counts, for a block to remember until ``settle``.
+
+        16 bytes, so that to the compiler all flags are aligned alike.
+        """
+        number = len(self._read) % _FLAGS
+        if number == 0:
+            self._flags.append(torch.zeros((_FLAGS, 4), dtype=torch.int32, device=self.device))
+        self._read.append((first_trial, trials))
+        return self._flags[-1][number]
 
     def settle(self, again: Callable[[BlockBuilder, int, int], object]) -> None:
         """Look at the flags of all blocks since ``forget``; reads back once.
@@ -277,13 +300,14 @@ class DeviceBlocks(BlockBuilder):
         Raises:
             SamplerFault: if some emission was not as the contract says.
         """
-        flags, self._flags = self._flags, []
+        read, flags = self._read, self._flags
+        self._read, self._flags = [], []
         if not flags:
             return
-        wrong = torch.cat([flag for _, _, flag in flags]).nonzero()
+        wrong = torch.cat(flags)[:, 0].nonzero()
         if wrong.numel() == 0:
             return
-        first, trials, _ = flags[int(wrong[0])]
+        first, trials = read[int(wrong[0])]
         capabilities = Capabilities(convention=self.convention)
         host = BlockBuilder(self.case, self.stream, self.device, max(self.horizons), capabilities)
         again(host, first, trials)
@@ -291,15 +315,6 @@ class DeviceBlocks(BlockBuilder):
             f"the sampler's emission was malformed in trials {first} to {first + trials - 1}, "
             "but not when it was asked for the same trials again"
         )
-
-
-def count(index: torch.Tensor, counts: torch.Tensor) -> None:
-    """Add one to a cell of ``counts`` for every entry of ``index``, on the device."""
-    index = index.contiguous()
-    trials, cells = index.shape[0], counts.shape[0]
-    kernels.count_kernel[(triton.cdiv(max(1, trials), _CHUNK),)](
-        index, counts, trials, cells, CHUNK=_CHUNK, BINS=_SHARED_BINS
-    )
 
 
 def _row_tables(parts: list[Categorical]) -> RowTables | None:
@@ -316,6 +331,6 @@ def _enter(plan: torch.Tensor, tables: RowTables | None, first: int) -> None:
 
 def _uploaded(tables: RowTables | None, device: str) -> _Tables:
     """The completing rows of a request and their plan [2, limit]; empty where none are drawn."""
-    plan = torch.zeros((2, 1 if tables is None else len(tables.starts)), dtype=torch.int64)
+    plan = torch.zeros((2, 1 if tables is None else len(tables.starts)), dtype=torch.int32)
     _enter(plan, tables, 0)
     return _Tables((_NOTHING if tables is None else tables.table).to(device), plan.to(device))

@@ -12,10 +12,11 @@ from __future__ import annotations
 import dataclasses
 import functools
 import importlib.util
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Protocol
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from specverify._blocks import BlockBuilder
@@ -31,8 +32,16 @@ IntArray = NDArray[np.int64]
 BLOCK_ELEMENTS = 1 << 21
 """Logits in one call: large enough that per-call overhead vanishes, small enough for the cache."""
 MAX_BLOCK = 8192
-DEVICE_ELEMENTS = 1 << 26
-"""Logits in one call where trials stay on a GPU: what it costs to launch one must vanish, too."""
+DEVICE_ELEMENTS = 1 << 28
+"""Logits in one call where trials stay on a GPU: what it costs to launch one must vanish, too.
+
+``benchmarks/tune_trials.py`` measures the choice.
+"""
+DEVICE_BYTES = 256
+"""Free memory that every one of these logits needs: its q, its share of what is kept of a trial,
+and double precision of all of them, several times, in a sampler."""
+DEVICE_ROW = 16
+"""Logits that a row of fewer counts for: what a trial needs beside them."""
 DEVICE_VOCAB = 256
 """Largest vocabulary of a case whose trials stay on a GPU."""
 
@@ -76,11 +85,16 @@ class Outcomes:
             return self
         return Outcomes(
             first_trial=self.first_trial,
-            drafts=[to_host(drafts) for drafts in self.drafts],
-            accepted=to_host(self.accepted),
-            last=to_host(self.last),
-            completed=[to_host(tokens) for tokens in self.completed],
+            drafts=[_whole(drafts) for drafts in self.drafts],
+            accepted=_whole(self.accepted),
+            last=_whole(self.last),
+            completed=[_whole(tokens) for tokens in self.completed],
         )
+
+
+def _whole(values: object) -> IntArray:
+    """As int64 on the host: on a GPU tokens are kept in fewer bits than indices need."""
+    return np.asarray(to_host(values), dtype=np.int64)
 
 
 class Tally(Protocol):
@@ -146,21 +160,35 @@ def run_trials(
         ValueError: if ``trials``, ``first_trial`` or ``block`` do not fit.
         SamplerFault: if the subject raises, returns something malformed, or changes its input.
     """
-    size = _checked_block(subject, case, block, trials, first_trial, stays_on(device, case))
+    size = _checked_block(subject, case, block, trials, first_trial)
+    first = size  # trials of the block that is watched and validated
+    if block is None and subject.capabilities.per_request_seeds and stays_on(device, case):
+        size = device_block(case, device)
     horizon = max((tally.horizon for tally in tallies), default=0)
     builder = _builder(case, root_seed, device, horizon, subject.capabilities.convention)
     builder.forget()  # nothing that a sampler has had in its hands is handed out again
     counter = builder.counter({tally.name: tally.cells for tally in tallies})
-    for start in range(first_trial, first_trial + trials, size):
-        length = min(size, first_trial + trials - start)
-        # A shorter last block still runs whole for subjects that are seeded per block.
-        whole = length if subject.capabilities.per_request_seeds else size
+    # A shorter last block still runs whole for subjects that are seeded per block.
+    least = 1 if subject.capabilities.per_request_seeds else size
+    cuts = list(_cuts(first_trial, first_trial + trials, first, size))
+    for number, (start, length) in enumerate(cuts):
+        for after, many in cuts[number + 1 : number + 2]:
+            builder.ahead(after, max(many, least))
+        whole = max(length, least)
         outcomes = run_block(subject, builder, start, whole, watch=start == first_trial)
         counter.count(tallies, outcomes.head(length))
         if progress is not None:
             progress(start + length - first_trial, trials)
     builder.settle(functools.partial(run_block, subject))
     return counter.result()
+
+
+def _cuts(start: int, end: int, first: int, size: int) -> Iterator[tuple[int, int]]:
+    """First trial and trials of each block: one of ``first`` trials, then blocks of ``size``."""
+    while start < end:
+        length = min(first, end - start)
+        yield start, length
+        start, first = start + length, size
 
 
 @functools.lru_cache(maxsize=2)
@@ -182,8 +210,23 @@ def stays_on(device: str, case: Case) -> bool:
     return (
         device.partition(":")[0] == "cuda"
         and case.vocab_size <= DEVICE_VOCAB
+        and sum(table.numel() for one in case.requests for table in one.target) < 2**31
         and importlib.util.find_spec("triton") is not None
     )
+
+
+def device_block(case: Case, device: str) -> int:
+    """Trials in one block of a case whose trials stay on a GPU, at most a share of its free memory.
+
+    Only for subjects with per-request seeds: for them no count depends on it.
+    """
+    elements = DEVICE_ELEMENTS
+    if torch.cuda.is_available():
+        free = torch.cuda.mem_get_info(device)[0]
+        kept = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+        elements = min(elements, (free + kept) // DEVICE_BYTES)
+    row = max(case.vocab_size, DEVICE_ROW)
+    return max(block_size(case), elements // (case.num_rows * row) // 2 * 2)
 
 
 def stream_of(root_seed: int, case: Case) -> Stream:
@@ -219,7 +262,7 @@ def merge(parts: Sequence[Mapping[str, IntArray]]) -> dict[str, IntArray]:
 
 
 def _checked_block(
-    subject: Subject, case: Case, block: int | None, trials: int, first_trial: int, stays: bool
+    subject: Subject, case: Case, block: int | None, trials: int, first_trial: int
 ) -> int:
     size = block_size(case)
     if trials < 1:
@@ -229,8 +272,6 @@ def _checked_block(
     if subject.capabilities.per_request_seeds:
         if block is not None and (block < 2 or block % 2):
             raise ValueError(f"block: got {block}; expected an even number >= 2")
-        if stays and block is None:
-            size = max(size, DEVICE_ELEMENTS // (case.num_rows * case.vocab_size) // 2 * 2)
         return block or size
     if block not in (None, size):
         raise ValueError(
@@ -248,6 +289,7 @@ __all__ = [
     "SamplerFault",
     "Tally",
     "block_size",
+    "device_block",
     "merge",
     "run_block",
     "run_trials",

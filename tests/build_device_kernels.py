@@ -9,32 +9,50 @@ import sys
 from typing import Any
 
 import triton
+from specverify.kernels._machine_code import conditional_collectives, machine_code
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
 from specverify import _device_kernels as kernels
+from specverify._device_sizes import BINS, COUNT_CHUNK, READ_BLOCK, fill_block
 
-REALS = {"cdf": "*fp64", "flag": "*i32"}
+TYPES = {"cdf": "*fp64", "flag": "*i32", "plan": "*i32", "columns": "*i16", "key": "i64",
+         "seed_base": "i64", "first_trial": "i64"}  # fmt: skip
 ROWS = ("logits_table", "probs_table", "logits", "probs")
-WHOLE = ("plan", "ids", "seeds", "tokens", "emitted", "columns", "recipes", "counts", "index")
+WHOLE = ("ids", "seeds", "tokens", "emitted", "recipes", "counts", "index")
 
 
 def build(kernel: Any, architecture: int, logits: str, **constants: object) -> None:
-    known = {**REALS, **dict.fromkeys(ROWS, logits), **dict.fromkeys(WHOLE, "*i64")}
+    known = {**dict.fromkeys(ROWS, logits), **dict.fromkeys(WHOLE, "*i64"), **TYPES}
     names = kernel.arg_names
     signature = {
-        name: known.get(name, "constexpr" if name in constants else "i64") for name in names
+        name: known.get(name, "constexpr" if name in constants else "i32") for name in names
     }
     places = {(names.index(name),): value for name, value in constants.items()}
-    source = ASTSource(kernel, signature, places)
+    aligned = {
+        (i,): [["tt.divisibility", 16]]
+        for i, name in enumerate(names)
+        if known.get(name, "").startswith("*") or name == "stride"
+    }
+    source = ASTSource(kernel, signature, places, aligned)
     built = triton.compile(source, target=GPUTarget("cuda", architecture, 32))
-    print(f"{kernel.__name__} {logits} {len(built.asm['cubin'])} B")  # noqa: T201
+    conditional = conditional_collectives(machine_code(built.asm["cubin"]))
+    print(  # noqa: T201
+        f"{kernel.__name__} {logits} {len(built.asm['cubin'])} B"
+        f"  conditional reductions: {', '.join(conditional) or 'none'}"
+    )
 
 
 if __name__ == "__main__":
     sm = int(sys.argv[1])
-    build(kernels.fill_kernel, sm, "*fp32", DENSE=True, MIXED=True, BLOCK=128, LANES=16)
-    build(kernels.fill_kernel, sm, "*bf16", DENSE=False, MIXED=False, BLOCK=8, LANES=256)
-    build(kernels.read_kernel, sm, "", BLOCK=128, LANES=16)
-    build(kernels.tables_kernel, sm, "", CHUNK=2048, BINS=1024)
-    build(kernels.count_kernel, sm, "", CHUNK=2048, BINS=1024)
+    for dtype, dense, vocab in (("*fp32", True, 16), ("*bf16", False, 256), ("*fp32", True, 5)):
+        lanes = max(2, triton.next_power_of_2(vocab))
+        block = fill_block(lanes)
+        build(
+            kernels.fill_kernel, sm, dtype, DENSE=dense, MIXED=dense, VOCAB=vocab, BLOCK=block,
+            LANES=lanes,
+        )  # fmt: skip
+    build(kernels.read_kernel, sm, "", VOCAB=16, BLOCK=READ_BLOCK, LANES=16)
+    for bins in (*BINS, 0):
+        build(kernels.tables_kernel, sm, "", CHUNK=COUNT_CHUNK, BINS=bins)
+    build(kernels.count_kernel, sm, "", CHUNK=COUNT_CHUNK)

@@ -13,9 +13,12 @@ import numpy as np
 import pytest
 import torch
 
+from specverify import _device_sizes as sizes
 from specverify import trials
 from specverify._blocks import BlockBuilder
-from specverify._device_blocks import DeviceBlocks, count
+from specverify._cells import Cells, Seen, Term
+from specverify._device_blocks import DeviceBlocks
+from specverify._device_counts import count
 from specverify.cases import Case, RequestSpec, Seeding, make_case
 from specverify.checks.tables import tables_of
 from specverify.checks.verdict import Family
@@ -136,6 +139,71 @@ def test_blocks_and_shards_add_up() -> None:
     ]
     for name, table in trials.merge(parts).items():
         np.testing.assert_array_equal(table, HOST[case.name][name])
+
+
+@pytest.mark.usefixtures("resident")
+def test_the_first_block_is_small_and_the_rest_are_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Blocks of 20, 200, 200 and 80 trials, the later ones drawn ahead; the same counts."""
+    case = CASES[0]
+    row = case.num_rows * trials.DEVICE_ROW
+    monkeypatch.setattr(trials, "BLOCK_ELEMENTS", 20 * case.num_rows * case.vocab_size)
+    monkeypatch.setattr(trials, "DEVICE_ELEMENTS", 200 * row)
+    done: list[int] = []
+    tables = tables_of(case, EVERYTHING, SUBJECT.capabilities)
+    counts = run_trials(
+        SUBJECT, case, tables, root_seed=2, trials=500, device=DEVICE,
+        progress=lambda count, _planned: done.append(count),
+    )  # fmt: skip
+    assert done == [20, 220, 420, 500]
+    for name, table in counts.items():
+        np.testing.assert_array_equal(table, HOST[case.name][name], err_msg=name)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_a_block_drawn_ahead_is_the_block(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By fewer programs than there are parts, in any order."""
+    monkeypatch.setattr(sizes, "AHEAD_PROGRAMS", 2)
+    monkeypatch.setattr(sizes, "FILL_LOGITS", 64)
+    host, device = builders(case, 0)
+    for first in (70, 140):
+        device.ahead(first, 70)
+    for first in (0, 140, 70):
+        ours, theirs = device.build(first, 70).batch, host.build(first, 70).batch
+        for name in FIELDS:
+            left, right = getattr(ours, name), getattr(theirs, name)
+            assert (left is right is None) or torch.equal(left, right), name
+
+
+@dataclasses.dataclass
+class CellTally:
+    """Any sum of columns."""
+
+    name: str
+    cells: int
+    index: Cells
+    horizon: int = 0
+
+
+DRAFT, LAST = Term(1, Seen.DRAFT, 0), Term(1, Seen.LAST, 0)
+UNUSUAL = (
+    CellTally("the rest is a cell of others, too", 5, Cells((LAST,), rest=2, stopped=(0, 1))),
+    CellTally("the rest is nobody's", 9, Cells((LAST,), rest=6, reached=(0, 1))),
+    CellTally("pairs of which some are the rest", 36, Cells((DRAFT,), 5, stopped=(0, 0), pairs=6)),
+    CellTally("pairs", 25, Cells((DRAFT,), pairs=5)),
+)
+
+
+def test_unusual_cells_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = []
+    for stays in (False, True):
+        trials._builder.cache_clear()
+        monkeypatch.setattr(trials, "stays_on", lambda _device, _case, stays=stays: stays)
+        found.append(
+            run_trials(SUBJECT, CASES[1], UNUSUAL, root_seed=2, trials=301, device=DEVICE)
+        )  # fmt: skip
+    trials._builder.cache_clear()
+    for tally in UNUSUAL:
+        np.testing.assert_array_equal(found[0][tally.name], found[1][tally.name], tally.name)
 
 
 def too_long(batch: Batch) -> Emission:
