@@ -17,13 +17,13 @@ from specverify.kernels._draw import (
     all_max,
     all_sum,
     draw_from_row,
-    exponential,
     first_of,
     places,
+    quick_exponential,
+    quick_weights,
     request_uniform,
     row_tile,
     tile_exponentials,
-    tile_weights,
 )
 from specverify.kernels._pairs import await_pairs
 from specverify.kernels._recover import draw_dense
@@ -81,8 +81,8 @@ def q_of(q_own, q_pairs, slot, tiles, q_scale, dense, Q: tl.constexpr, TILES: tl
         if dense:
             tops, totals = await_pairs(q_pairs, slot, tiles, TILES)
             q_top = tl.max(tops, 0)
-            q_mass = tl.sum(tile_weights(tops, totals, q_top, q_scale), 0)
-            q = exponential(q_own, q_top, q_scale) / q_mass
+            q_mass = tl.sum(quick_weights(tops, totals, q_top, q_scale), 0)
+            q = quick_exponential(q_own, q_top, q_scale) / q_mass
     return q, q_top, q_mass
 
 
@@ -91,28 +91,28 @@ def judge(
     row_ptr, stride_v, vocab, top, total, draft, own, q, coin, scale, greedy,
     TILE: tl.constexpr, TILES: tl.constexpr,
 ):  # fmt: skip
-    """(accepted, token or -1 if it must be drawn, weights of the tiles, their anchor).
+    """(accepted, token or -1 if it must be drawn, weights of the tiles, their sum, their anchor).
 
     The token is known where it is the row's argmax: greedy rows, and rows that are no law.
     """
     row_top = tl.max(top, 0)
-    weights = tile_weights(top, total, row_top, scale)
+    weights = quick_weights(top, total, row_top, scale)
     mass = tl.sum(weights, 0)
     valid = (mass > 0) & (mass < float("inf")) & (row_top < float("inf"))
     proposed = draft >= 0
-    passed = proposed & (coin * q * mass < exponential(own, row_top, scale))
+    passed = proposed & (coin * q * mass < quick_exponential(own, row_top, scale))
     token = tl.full([], -1, tl.int64)
     if greedy | (not valid):
         token = first_of(row_ptr, stride_v, vocab, top, row_top, TILE, TILES).to(tl.int64)
         best = proposed & (own.to(tl.float32) == row_top) & (token == draft)
         passed = greedy & best
-    return passed, token, weights, row_top
+    return passed, token, weights, mass, row_top
 
 
 @triton.jit
 def draw_last(
-    row_ptr, stride_v, q_row, q_stride_v, vocab, top, weights, row_top, draft, home_top, home_mass,
-    dense, scale, q_top, q_mass, q_scale, seed, place, coin,
+    row_ptr, stride_v, q_row, q_stride_v, vocab, top, weights, mass, row_top, draft, home_top,
+    home_mass, dense, scale, q_top, q_mass, q_scale, seed, place, coin,
     Q: tl.constexpr, COINS: tl.constexpr, LANES: tl.constexpr, TILE: tl.constexpr,
     TILES: tl.constexpr,
 ):  # fmt: skip
@@ -123,19 +123,30 @@ def draw_last(
         if Q != 0:
             if dense:
                 token = draw_dense(
-                    row_ptr, stride_v, q_row, q_stride_v, vocab, top, weights, row_top,
-                    tl.sum(weights, 0), scale, q_top, q_mass, q_scale, seed, place, coin, Q, COINS,
-                    LANES, TILE, TILES,
+                    row_ptr, stride_v, q_row, q_stride_v, vocab, top, weights, row_top, mass,
+                    scale, q_top, q_mass, q_scale, seed, place, coin, Q, COINS, LANES, TILE, TILES,
                 )  # fmt: skip
         if not dense:
-            left = home_mass * exponential(home_top, row_top, scale)
+            left = home_mass * quick_exponential(home_top, row_top, scale)
             others = tl.where(tl.arange(0, TILES) == draft // TILE, left, weights)
-            some = tl.sum(others, 0) > 0
-            excluded = tl.where(some, draft, -1)
-            weights = tl.where(some, others, weights)
+            rest = tl.sum(others, 0)
+            excluded = tl.where(rest > 0, draft, -1)
+            weights = tl.where(rest > 0, others, weights)
+            mass = tl.where(rest > 0, rest, mass)
     if token < 0:
         token = draw_from_row(
-            row_ptr, stride_v, vocab, top, weights, row_top, excluded, coin, scale, TILE, TILES
+            row_ptr,
+            stride_v,
+            vocab,
+            top,
+            weights,
+            mass,
+            row_top,
+            excluded,
+            coin,
+            scale,
+            TILE,
+            TILES,
         )
     return token
 

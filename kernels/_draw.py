@@ -17,6 +17,7 @@ import triton.language as tl
 ACCEPT_WORD = tl.constexpr(2 << 24)  # streams.Purpose.ACCEPT
 FINAL_WORD = tl.constexpr(3 << 24)  # streams.Purpose.FINAL
 LOG2E = tl.constexpr(1.4426950408889634)
+LN2 = tl.constexpr(0.6931471805599453)
 BELOW_ONE = tl.constexpr(1.0 - 2.0**-53)
 
 
@@ -84,6 +85,30 @@ def exponential(x, anchor, scale):
     """exp((x - anchor) / T) in float64, for a few numbers: anchors may be far apart."""
     safe = tl.where(anchor == float("-inf"), 0.0, anchor)
     return tl.exp2((x.to(tl.float32) - safe).to(tl.float64) * scale.to(tl.float64))
+
+
+@triton.jit
+def quick_exponential(x, anchor, scale):
+    """``exponential`` to a relative 2**-22 and with the range of float64, in fp32 instructions.
+
+    Float64 functions are long chains in a program of one warp.  The product with the scale is
+    carried in two fp32 numbers; the power of two is written into the exponent of the result.
+    """
+    safe = tl.where(anchor == float("-inf"), 0.0, anchor)
+    distance = x.to(tl.float32) - safe
+    octaves = distance * scale
+    rest = tl.fma(distance, scale, -octaves)
+    octaves = tl.minimum(tl.maximum(octaves, -1000.0), 1000.0)
+    whole = tl.floor(octaves)
+    near_one = tl.exp2(octaves - whole) * (1.0 + rest * LN2)
+    power = ((whole.to(tl.int32) + 1023).to(tl.int64) << 52).to(tl.float64, bitcast=True)
+    return tl.where(octaves > -1000.0, near_one.to(tl.float64) * power, 0.0)
+
+
+@triton.jit
+def quick_weights(anchor, total, row_anchor, scale):
+    """``tile_weights`` by ``quick_exponential``."""
+    return total.to(tl.float64) * quick_exponential(anchor, row_anchor, scale)
 
 
 @triton.jit
@@ -166,18 +191,21 @@ def pick_in_tile(weights, tile, point, TILE: tl.constexpr):
 
 @triton.jit
 def draw_from_row(
-    row_ptr, stride, vocab, top, weights, row_top, excluded, coin, scale,
+    row_ptr, stride, vocab, top, weights, mass, row_top, excluded, coin, scale,
     TILE: tl.constexpr, TILES: tl.constexpr,
 ):  # fmt: skip
-    """A token of softmax(row) without ``excluded`` (-1: none), by inverse CDF in token order."""
-    point = coin * tl.sum(weights, 0)
+    """A token of softmax(row) without ``excluded`` (-1: none), by inverse CDF in token order.
+
+    ``mass`` is the sum of ``weights``.
+    """
+    point = coin * mass
     tile, before = pick(weights, point, TILES)
     tile_top = tl.max(tl.where(tl.arange(0, TILES) == tile, top, float("-inf")), 0)
-    unit = exponential(tile_top, row_top, scale)
+    units = quick_exponential(row_top, tile_top, scale)
     x = row_tile(row_ptr, stride, tile, vocab, float("-inf"), TILE)
     e = tile_exponentials(x, tile_top, scale)
     e = tl.where(places(TILE) == excluded - tile.to(tl.int64) * TILE, 0.0, e)
-    return pick_in_tile(e, tile, (point - before) / unit, TILE)
+    return pick_in_tile(e, tile, (point - before) * units, TILE)
 
 
 @triton.jit

@@ -35,6 +35,7 @@ def forms() -> Iterator[Form]:
             "Q": q, "COINS": coins, "UNIFORM": not coins, "TILE": 1024, "GROUP": 4,
             "STEPS": 1 if coins else 4, "STEPS_1": 1 if coins else 4, "STAGES": 1 if coins else 3,
             "EARLY": int(not coins), "LANES": 4, "TILES": 128, "WIDTH": 128,
+            "OVERLAP": 0,
         }  # fmt: skip
         yield f"chain {dtype} q={q} coins={int(coins)}", chain_kernel, pointers, constants
         if dtype == "bf16" and not coins:
@@ -49,7 +50,7 @@ def _plans() -> Iterator[Form]:
         for vocab, rows in itertools.product(_VOCABS, _ROWS):
             plan = Plan.of(rows, vocab, dense=q != ONE_HOT)
             tiles = -(-vocab // plan.tile)
-            constants = constants_of(plan, q, False, False, tiles, 4, rounds=plan.rounds)
+            constants = constants_of(plan, q, False, False, tiles, 4, rounds=plan.rounds, overlap=0)
             if (plan, constants) in seen:
                 continue
             seen.add((plan, constants))

@@ -21,6 +21,8 @@ ROUNDS_DRAFTS = 27
 
 _TILE = 1024
 _SMALL_TILE = 64
+_LONG = 64
+"""Tiles from which leaving a row unread after a rejection pays in batches of middle size."""
 
 __all__ = ["Plan", "Proposal", "Workspace", "filter_logits", "verify_chain"]
 
@@ -40,6 +42,8 @@ class Plan:
         later: groups of a share of the rows after a request's first, a power of two; such a row is
             not read if the request is known to have stopped before it.  0 reads every row.
         wait: with ``rounds``, how often a program looks whether earlier rows are decided.
+        overlap: 1 starts a program while the kernel before ends, where the GPU can; 0 waits for its
+            end; 2 lets the next kernel start early, too, if that is launched to overlap.
         rounds: whoever finds a row complete decides it (:mod:`.chain_rounds`); requests with more
             than 27 drafts are verified by :mod:`.chain` all the same.
     """
@@ -50,10 +54,11 @@ class Plan:
     stages: int = 1
     num_warps: int = 4
     max_registers: int | None = None
-    lanes: int = 8
+    lanes: int = 4
     later: int = 0
     wait: int = 0
     rounds: bool = False
+    overlap: int = 1
 
     @classmethod
     @functools.lru_cache(maxsize=4096)
@@ -61,16 +66,30 @@ class Plan:
         """Larger programs as the batch grows (measured on an H200; see docs/kernels.md)."""
         tile = _SMALL_TILE if vocab <= _SMALL_TILE else _TILE
         tiles = triton.cdiv(vocab, tile)
-        work = rows * tiles
+        work, long = rows * tiles, tiles >= _LONG
         group = min(4, triton.next_power_of_2(tiles))
-        if dense and work < 24_000:
-            return cls(tile, group, max_registers=None if work < 2_000 else 128, lanes=4)
-        if tiles < 16 or work < 24_000:
-            return cls(tile, min(2, group), num_warps=1)
-        if dense or work > 150_000:
-            steps = 4 if work < 96_000 else 8
+        pair = min(2, group)
+        if dense:
+            if work < 4_000 or tiles < 16:
+                return cls(tile, group)
+            if work < 12_000:
+                return cls(tile, 4, max_registers=128)
+            if work < 24_000:
+                early, few = cls(tile, 4, 4, 3, 4, 96, later=4), cls(tile, 2, 4, 3, 2, 96)
+                return early if long else few
+            if work < 40_000 and long:
+                return cls(tile, 4, 4, 3, 4, 96, later=4)
+            steps = 4 if work < 200_000 else 8
             return cls(tile, 4, steps, 3, 4, 96, later=steps, wait=64, rounds=True)
-        return cls(tile, 2, 4, 3, 2, 96, later=4)
+        if work < 2_000 or tiles == 1:
+            return cls(tile, 1, num_warps=1)
+        if work < 24_000 or tiles < 16:
+            return cls(tile, pair, num_warps=1)
+        if work < 50_000 and not long:
+            return cls(tile, 2, 4, 3, 1)
+        if work < 100_000:
+            return cls(tile, 2, 4, 3, 2, 96, later=4)
+        return cls(tile, 2, 4, 3, 2, 96, later=4, wait=64, rounds=True)
 
     @functools.cached_property
     def options(self) -> tuple[tuple[str, int], ...]:
@@ -84,15 +103,22 @@ def _padded(count: int, threads: int) -> int:
     return max(threads, int(triton.next_power_of_2(count)))
 
 
+@functools.cache
+def _overlaps(device: torch.device) -> bool:
+    """Whether kernels there can start while the one before them ends."""
+    return device.type == "cuda" and torch.cuda.get_device_capability(device) >= (9, 0)
+
+
 def constants_of(
-    plan: Plan, form: int, coins: bool, uniform: bool, tiles: int, width: int, *, rounds: bool
-) -> tuple[int | bool, ...]:
+    plan: Plan, form: int, coins: bool, uniform: bool, tiles: int, width: int, *, rounds: bool,
+    overlap: int,
+) -> tuple[int | bool, ...]:  # fmt: skip
     """The compile-time arguments of either chain kernel, in their order."""
     threads = 32 * plan.num_warps
     return (
         form, coins, uniform, plan.tile, plan.group, plan.steps, plan.later or plan.steps,
         plan.stages, plan.wait if rounds else int(plan.later > 0), plan.lanes,
-        _padded(tiles, threads), _padded(width, threads),
+        _padded(tiles, threads), _padded(width, threads), overlap,
     )  # fmt: skip
 
 
@@ -236,9 +262,13 @@ def verify_chain(
     )  # fmt: skip
     numbers = (*target_logits.stride(), *q.stride(), vocab)
     uniform = rows == requests * width
-    constants = constants_of(plan, form, coins is not None, uniform, tiles, width, rounds=rounds)
+    overlap = plan.overlap if _overlaps(device) else 0
+    constants = constants_of(
+        plan, form, coins is not None, uniform, tiles, width, rounds=rounds, overlap=overlap
+    )
     counts = (requests, rows, q_at, tiles, shares, later, width)
     kernel = rounds_kernel if rounds else chain_kernel
     programs = requests * (shares + later * max_drafts)
-    launch(kernel, programs, tensors, numbers, counts, constants, plan.options)
+    options = (*plan.options, ("launch_pdl", True)) if overlap else plan.options
+    launch(kernel, programs, tensors, numbers, counts, constants, options)
     return out, emitted

@@ -14,11 +14,11 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 from specverify.kernels._draw import (
-    exponential,
     load_at,
     pick,
     pick_in_tile,
     places,
+    quick_exponential,
     retry_uniforms,
     row_tile,
     tile_exponentials,
@@ -98,7 +98,7 @@ def mass_before(upto, weights, index, BLOCK: tl.constexpr):
 
 @triton.jit
 def draw_lanes(
-    row_ptr, stride_v, vocab, top, upto, weights, mass, row_top, scale, coins,
+    row_ptr, stride_v, vocab, top, upto, weights, mass, inverse, row_top, scale, coins,
     TILE: tl.constexpr, TILES: tl.constexpr,
 ):  # fmt: skip
     """[LANES] tokens of softmax(row), one a coin, and their float64 probabilities.
@@ -113,8 +113,7 @@ def draw_lanes(
     before = mass_before(upto[None, :], weights[None, :], tile, TILES)
     mine = tl.arange(0, TILES)[None, :] == tile[:, None]
     tops = tl.max(tl.where(mine, top[None, :], float("-inf")), 1)
-    unit = exponential(tops, row_top, scale)
-    local = (point - before) / unit
+    local = (point - before) * quick_exponential(row_top, tops, scale)
     start = tile.to(tl.int64) * TILE
     left = (vocab - start).to(tl.int32)
     inside = places(TILE)[None, :, :]
@@ -131,7 +130,8 @@ def draw_lanes(
     e = tile_exponentials(x, tops[:, None], scale).to(tl.float64)
     inner = lane_of(tl.cumsum(e, 1), local, INNER)
     e = tl.sum(tl.where(tl.arange(0, INNER)[None, :] == inner[:, None], e, 0.0), 1)
-    return tl.minimum(start + outer * INNER + inner, vocab - 1), e * unit / mass
+    unit = quick_exponential(tops, row_top, scale)
+    return tl.minimum(start + outer * INNER + inner, vocab - 1), e * unit * inverse
 
 
 @triton.jit
@@ -145,16 +145,29 @@ def draw_by_thinning(
     upto = tl.cumsum(weights, 0)
     token = tl.zeros([], dtype=tl.int64) - 1
     attempt = tl.zeros([], dtype=tl.int64) + 1
+    inverse, q_inverse = 1.0 / mass, 1.0 / q_mass
     while (token < 0) & (attempt <= TRIES):
         coins, keep = retry_uniforms(seed, place, attempt + lanes)
         y, p = draw_lanes(
-            row_ptr, stride_v, vocab, top, upto, weights, mass, row_top, scale, coins, TILE, TILES
+            row_ptr,
+            stride_v,
+            vocab,
+            top,
+            upto,
+            weights,
+            mass,
+            inverse,
+            row_top,
+            scale,
+            coins,
+            TILE,
+            TILES,
         )
         value = tl.load(q_row + y * q_stride_v)
         if Q == 1:
             q = value.to(tl.float64)
         else:
-            q = exponential(value, q_top, q_scale) / q_mass
+            q = quick_exponential(value, q_top, q_scale) * q_inverse
         first = tl.min(tl.where(keep * p < p - q, lanes, LANES), 0)
         token = tl.sum(tl.where(lanes == first, y + 1, 0), 0) - 1
         attempt += LANES

@@ -65,9 +65,9 @@ def last_token(
                 q_top = tl.max(q_tops, 0)
                 q_mass = tl.sum(tile_weights(q_tops, q_totals, q_top, q_scale), 0)
         token = draw_last(
-            row_ptr, stride_v, q_row, q_stride_v, vocab, top, weights, row_top, draft, home_top,
-            home_mass, dense, scale, q_top, q_mass, q_scale, seed, place, coin, Q, COINS, LANES,
-            TILE, TILES,
+            row_ptr, stride_v, q_row, q_stride_v, vocab, top, weights, mass, row_top, draft,
+            home_top, home_mass, dense, scale, q_top, q_mass, q_scale, seed, place, coin, Q, COINS,
+            LANES, TILE, TILES,
         )  # fmt: skip
     return token
 

@@ -35,6 +35,7 @@ from specverify.kernels._decide import (
 from specverify.kernels._draw import inverse_temperature
 from specverify.kernels._pairs import await_pairs, await_words, post, post_nothing
 from specverify.kernels._read import exact_pairs, load_group, load_head, read_share
+from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 ONE_HOT, PROBS, LOGITS = 0, 1, 2
 """Forms of q: none, probabilities, draft logits with the drafter's temperature."""
@@ -58,6 +59,7 @@ def chain_kernel(
     Q: tl.constexpr, COINS: tl.constexpr, UNIFORM: tl.constexpr, TILE: tl.constexpr,
     GROUP: tl.constexpr, STEPS: tl.constexpr, STEPS_1: tl.constexpr, STAGES: tl.constexpr,
     EARLY: tl.constexpr, LANES: tl.constexpr, TILES: tl.constexpr, WIDTH: tl.constexpr,
+    OVERLAP: tl.constexpr,
 ):  # fmt: skip
     """One share of one row, STEPS groups of GROUP tiles; grid width * requests * shares.
 
@@ -73,6 +75,10 @@ def chain_kernel(
             zero at the start and at the end.
         tokens: [B, width] int64 out; ``emitted``: [B] int64 out.
     """
+    if OVERLAP:
+        gdc_wait()
+    if OVERLAP == 2:
+        gdc_launch_dependents()
     q_pairs = pairs + q_at
     pid = tl.program_id(0).to(tl.int64)
     later = pid >= requests * shares
@@ -154,15 +160,15 @@ def chain_kernel(
             passed = j == j
             token = tl.full([], 0, tl.int64)
             if alive:
-                passed, token, weights, row_top = judge(
+                passed, token, weights, mass, row_top = judge(
                     row_ptr, stride_v, vocab, top, total, draft, own, q, coin, scale, greedy, TILE,
                     TILES,
                 )  # fmt: skip
                 if (not passed) & (token < 0) & (not needless):
                     token = draw_last(
-                        row_ptr, stride_v, q_row, q_stride_v, vocab, top, weights, row_top, draft,
-                        home_top, home_mass, dense, scale, q_top, q_mass, q_scale, seed, place,
-                        last_coin, Q, COINS, LANES, TILE, TILES,
+                        row_ptr, stride_v, q_row, q_stride_v, vocab, top, weights, mass, row_top,
+                        draft, home_top, home_mass, dense, scale, q_top, q_mass, q_scale, seed,
+                        place, last_coin, Q, COINS, LANES, TILE, TILES,
                     )  # fmt: skip
             if is_draft:
                 tl.store(outcomes + row, tl.where(passed, 1, tl.maximum(token, 0) + 2))

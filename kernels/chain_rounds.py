@@ -25,10 +25,11 @@ from specverify.kernels._decide import (
     without_draft,
     write_tokens,
 )
-from specverify.kernels._draw import exponential, inverse_temperature, tile_weights
+from specverify.kernels._draw import inverse_temperature, quick_exponential, quick_weights
 from specverify.kernels._pairs import load_pairs_of, look
 from specverify.kernels._read import load_head, read_share
 from specverify.kernels._words import FIELD, STOP_SHIFT, settle
+from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 
 @triton.jit
@@ -60,8 +61,8 @@ def q_of_row(q_own, q_pairs, slot, tiles, q_scale, dense, Q: tl.constexpr, TILES
         if dense:
             tops, totals = load_pairs_of(q_pairs, slot, tiles, TILES)
             q_top = tl.max(tops, 0)
-            q_mass = tl.sum(tile_weights(tops, totals, q_top, q_scale), 0)
-            q = exponential(q_own, q_top, q_scale) / q_mass
+            q_mass = tl.sum(quick_weights(tops, totals, q_top, q_scale), 0)
+            q = quick_exponential(q_own, q_top, q_scale) / q_mass
     return q, q_top, q_mass
 
 
@@ -77,6 +78,7 @@ def rounds_kernel(
     Q: tl.constexpr, COINS: tl.constexpr, UNIFORM: tl.constexpr, TILE: tl.constexpr,
     GROUP: tl.constexpr, STEPS: tl.constexpr, STEPS_1: tl.constexpr, STAGES: tl.constexpr,
     EARLY: tl.constexpr, LANES: tl.constexpr, TILES: tl.constexpr, WIDTH: tl.constexpr,
+    OVERLAP: tl.constexpr,
 ):  # fmt: skip
     """One share of one row; grid requests * (shares + (width - 1) * shares_1).
 
@@ -87,6 +89,10 @@ def rounds_kernel(
         counters: [R + B] int64, zero at the start: programs that are done with a row, and words.
         EARLY: how often a program looks whether earlier positions are decided before it reads.
     """
+    if OVERLAP:
+        gdc_wait()
+    if OVERLAP == 2:
+        gdc_launch_dependents()
     q_pairs = pairs + q_at
     words = counters + rows
     pid = tl.program_id(0).to(tl.int64)
@@ -147,7 +153,7 @@ def rounds_kernel(
         if done == parts - 1:
             top, total = load_pairs_of(pairs, row, tiles, TILES)
             q, q_top, q_mass = q_of_row(q_own, q_pairs, slot, tiles, q_scale, dense, Q, TILES)
-            passed, token, weights, row_top = judge(
+            passed, token, weights, mass, row_top = judge(
                 row_ptr, stride_v, vocab, top, total, draft, own, q, coin, scale, greedy, TILE,
                 TILES,
             )  # fmt: skip
@@ -167,7 +173,7 @@ def rounds_kernel(
                     )
                     top, total = load_pairs_of(pairs, row, tiles, TILES)
                     # -1 as the draft: what matters is the argmax of a row that is no law.
-                    _passed, token, weights, row_top = judge(
+                    _passed, token, weights, mass, row_top = judge(
                         row_ptr, stride_v, vocab, top, total, draft * 0 - 1, own, q, coin, scale,
                         greedy, TILE, TILES,
                     )  # fmt: skip
@@ -182,8 +188,8 @@ def rounds_kernel(
                         )
                     last_coin = final_coin(final_coins, b, seed, place, COINS)
                     token = draw_last(
-                        row_ptr, stride_v, q_row, q_stride_v, vocab, top, weights, row_top, draft,
-                        home_top, home_mass, dense, scale, q_top, q_mass, q_scale, seed, place,
-                        last_coin, Q, COINS, LANES, TILE, TILES,
+                        row_ptr, stride_v, q_row, q_stride_v, vocab, top, weights, mass, row_top,
+                        draft, home_top, home_mass, dense, scale, q_top, q_mass, q_scale, seed,
+                        place, last_coin, Q, COINS, LANES, TILE, TILES,
                     )  # fmt: skip
                 write_tokens(tokens, emitted, kept, b, stop, token, width, WIDTH)
