@@ -137,8 +137,8 @@ def plans() -> tuple[bool, str]:
         for dense in (True, False):
             batch = random_batch(generator, 9000, 64, 5, torch.bfloat16, dense=dense, coins=True)
             workspace = Workspace("cuda")
-            for poison in workspace.scratch(1 << 18, 1 << 12, zero=False):
-                poison.fill_(-1)
+            workspace.pairs(1 << 18, zero=False).fill_(-1)
+            workspace.counters(1 << 12).fill_(-1)
             out = verify_chain(
                 batch.target_logits, batch.draft_token_ids, batch.cu_drafts, batch.temperature,
                 batch.seeds, batch.positions, max_drafts=batch.max_drafts,

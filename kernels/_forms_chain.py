@@ -23,7 +23,8 @@ def _pointers(logits: str, q: str) -> dict[str, str]:
         "logits": logits, "drafts": "*i64", "q_ptr": q, "cu_drafts": "*i64",
         "temperature": "*fp32", "draft_temperature": "*fp32", "seeds": "*i64",
         "positions": "*i64", "accept_coins": "*fp64", "final_coins": "*fp64", "pairs": "*i64",
-        "outcomes": "*i64", "counters": "*i64", "tokens": "*i64", "emitted": "*i64",
+        "verdicts": "*i64", "epochs": "*i64", "counters": "*i64", "tokens": "*i64",
+        "emitted": "*i64",
     }  # fmt: skip
 
 

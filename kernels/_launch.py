@@ -126,7 +126,8 @@ class Workspace:
     """Scratch of the chain kernels, kept between calls.
 
     Some of it is zero between launches: those leave it as they found it.  Calls that share a
-    workspace must not run at the same time, so keep one for each stream or graph.
+    workspace must not run at the same time, so keep one for each stream or graph.  A tensor that
+    has become too small is replaced, so a graph needs one that has seen its largest call.
 
     Args:
         device: where the kernels run.
@@ -134,38 +135,44 @@ class Workspace:
 
     def __init__(self, device: torch.device | str) -> None:
         self.device = torch.device(device)
-        self._zeros = [self._new(0), self._new(0)]
-        self._dirty = [self._new(0), self._new(0)]
+        self._pairs = {True: self._new(0), False: self._new(0)}
+        self._counters = self._new(0)
+        self._verdicts = self._new(0), self._new(0)
 
     def _new(self, size: int) -> torch.Tensor:
         return torch.zeros(size, dtype=torch.int64, device=self.device)
 
-    def scratch(
-        self, pairs: int, counters: int, *, zero: bool = True
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """A word for every tile, and a few for every row and request.
+    def pairs(self, size: int, *, zero: bool) -> torch.Tensor:
+        """A word for every tile; all zero, and to be left so, or holding anything."""
+        if self._pairs[zero].numel() < size:
+            self._pairs[zero] = self._new(size)
+        return self._pairs[zero]
 
-        Args:
-            pairs: how many int64 at least.
-            counters: likewise.
-            zero: all of them zero, and to be left so; otherwise the pairs hold anything, and the
-                counters are zeroed by a launch of their own.
+    def counters(self, size: int) -> torch.Tensor:
+        """A few words for every row and request, zeroed by a launch of its own."""
+        if self._counters.numel() < size:
+            self._counters = self._new(size)
+        return self._counters[:size].zero_()
+
+    def verdicts(self, rows: int, requests: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """A word for every row, and the epochs of the requests (:mod:`._verdicts`).
+
+        Both are made anew together: an epoch must never fall behind a verdict that it once gave.
         """
-        held = self._zeros if zero else self._dirty
-        for i, size in enumerate((pairs, counters)):
-            if held[i].numel() < size:
-                held[i] = self._new(size)
-        return held[0], held[1] if zero else held[1][:counters].zero_()
+        if self._verdicts[0].numel() < rows or self._verdicts[1].numel() < requests:
+            held = [one.numel() for one in self._verdicts]
+            self._verdicts = self._new(max(rows, held[0])), self._new(max(requests, held[1]))
+        return self._verdicts
 
     @property
     def clean(self) -> bool:
         """Whether what must be zero between launches is; reads it back."""
-        return not any(bool(one.any()) for one in self._zeros)
+        return not bool(self._pairs[True].any())
 
     @property
     def nbytes(self) -> int:
         """Bytes held now."""
-        return sum(one.nbytes for one in (*self._zeros, *self._dirty))
+        return sum(one.nbytes for one in (*self._pairs.values(), self._counters, *self._verdicts))
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -249,16 +256,15 @@ def verify_chain(
     shares = -(-tiles // (plan.group * plan.steps))
     later = -(-tiles // (plan.group * (plan.later or plan.steps)))
     rounds = plan.rounds and max_drafts <= ROUNDS_DRAFTS
-    pairs, counters = workspace.scratch(
-        q_at + q_rows * tiles, rows + requests if rounds else rows, zero=not rounds
-    )
+    pairs = workspace.pairs(q_at + q_rows * tiles, zero=not rounds)
+    marks = (workspace.counters(rows + requests),) if rounds else workspace.verdicts(rows, requests)
     out = torch.empty((requests, width), dtype=torch.int64, device=device)
     emitted = torch.empty(requests, dtype=torch.int64, device=device)
     accept, final = coins or (seeds, seeds)
     tensors = (
         target_logits, draft_token_ids, q, cu_drafts, temperature,
         temperature if proposal.temperature is None else proposal.temperature, seeds, positions,
-        accept, final, pairs, counters, out, emitted,
+        accept, final, pairs, *marks, out, emitted,
     )  # fmt: skip
     numbers = (*target_logits.stride(), *q.stride(), vocab)
     uniform = rows == requests * width

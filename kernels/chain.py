@@ -3,9 +3,9 @@
 One program reads a few tiles of one target row and posts a pair for each (:mod:`._pairs`).  The
 program of the row's last tiles awaits the pairs of the others, decides the row and, unless the
 request is known to stop before it, draws the token that the request would emit if it stopped here.
-It posts that outcome; the program that decided the request's last row awaits the outcomes of all
-its rows and writes the output.  There are no counters, fences or atomics: what takes time in a
-small batch is the chain of memory round trips, and these are the fewest.
+Before it draws it posts whether it accepts (:mod:`._verdicts`), and afterwards it has the verdicts
+on the rows before: the one that stops writes the output.  There are no counters, fences or atomics:
+what takes time in a small batch is the chain of memory round trips, and these are the fewest.
 
 With EARLY a program looks first whether an earlier row of its request is known to stop it, and then
 reads nothing.  :mod:`.chain_rounds` is the form for the largest batches.
@@ -33,27 +33,20 @@ from specverify.kernels._decide import (
     write_tokens,
 )
 from specverify.kernels._draw import inverse_temperature
-from specverify.kernels._pairs import await_pairs, await_words, post, post_nothing
+from specverify.kernels._pairs import await_pairs, post, post_nothing
 from specverify.kernels._read import exact_pairs, load_group, load_head, read_share
+from specverify.kernels._verdicts import all_passed, stopped, tag_of, verdict
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 ONE_HOT, PROBS, LOGITS = 0, 1, 2
 """Forms of q: none, probabilities, draft logits with the drafter's temperature."""
 
 
-@triton.jit
-def stopped(outcomes, j, LANES: tl.constexpr):
-    """Whether a row before row ``j`` is known to stop the request."""
-    i = tl.arange(0, LANES)
-    outcome = tl.load(outcomes + i, mask=i < j, other=0, volatile=True)
-    return tl.max(outcome, 0) > 1
-
-
 # Counts that change from call to call must not compile a kernel of their own.
 @triton.jit(do_not_specialize=["requests", "rows", "q_at", "tiles", "shares", "shares_1", "width"])
 def chain_kernel(
     logits, drafts, q_ptr, cu_drafts, temperature, draft_temperature, seeds, positions,
-    accept_coins, final_coins, pairs, outcomes, tokens, emitted,
+    accept_coins, final_coins, pairs, verdicts, epochs, tokens, emitted,
     stride_r, stride_v, q_stride_r, q_stride_v, vocab, requests, rows, q_at, tiles, shares,
     shares_1, width,
     Q: tl.constexpr, COINS: tl.constexpr, UNIFORM: tl.constexpr, TILE: tl.constexpr,
@@ -71,8 +64,9 @@ def chain_kernel(
         temperature: [B]; ``draft_temperature``: [B], read if Q = 2.
         seeds: [B] int64 holding uint64 bits; ``positions``: [B] int64.
         accept_coins, final_coins: [D], [B] float64, read if COINS.
-        pairs: [R, tiles] int64; ``q_pairs``: [D, tiles] if Q = 2; ``outcomes``: [R] int64; all
-            zero at the start and at the end.
+        pairs: [R, tiles] int64, and [D, tiles] from ``q_at`` on if Q = 2; all zero at the start
+            and at the end.
+        verdicts, epochs: [R], [B] int64, zero when they are new.
         tokens: [B, width] int64 out; ``emitted``: [B] int64 out.
     """
     if OVERLAP:
@@ -97,9 +91,11 @@ def chain_kernel(
         at = share * size
         end = tl.minimum(at + size, tiles)
         alive = j == j
+        epoch = tl.load(epochs + b)
+        tag = tag_of(epoch, b)
         if EARLY:
             if later:
-                alive = not stopped(outcomes + first + b, j, WIDTH)
+                alive = not stopped(verdicts + first + b, tag, j, WIDTH)
         if STEPS == 1:
             x = load_group(row_ptr, stride_v, at, vocab, TILE, GROUP)
         else:
@@ -154,7 +150,7 @@ def chain_kernel(
             kept = tl.load(drafts + first + column, mask=column < count, other=-1)
             coin = accept_coin(accept_coins, slot, is_draft, seed, place + j, COINS)
             last_coin = final_coin(final_coins, b, seed, place, COINS)
-            needless = stopped(outcomes + first + b, j, WIDTH)
+            needless = stopped(verdicts + first + b, tag, j, WIDTH)
             top, total = await_pairs(pairs, row, tiles, TILES)
             q, q_top, q_mass = q_of(q_own, q_pairs, slot, tiles, q_scale, dense, Q, TILES)
             passed = j == j
@@ -164,19 +160,19 @@ def chain_kernel(
                     row_ptr, stride_v, vocab, top, total, draft, own, q, coin, scale, greedy, TILE,
                     TILES,
                 )  # fmt: skip
+                if is_draft:
+                    tl.store(verdicts + row, verdict(tag, passed))
                 if (not passed) & (token < 0) & (not needless):
                     token = draw_last(
                         row_ptr, stride_v, q_row, q_stride_v, vocab, top, weights, mass, row_top,
                         draft, home_top, home_mass, dense, scale, q_top, q_mass, q_scale, seed,
                         place, last_coin, Q, COINS, LANES, TILE, TILES,
                     )  # fmt: skip
-            if is_draft:
-                tl.store(outcomes + row, tl.where(passed, 1, tl.maximum(token, 0) + 2))
-            else:
-                # 1: accepted; from 2 on the token at which the request stops.
-                outcome = await_words(outcomes + first + b, count, WIDTH)
-                stop = tl.min(tl.where((column < count) & (outcome > 1), column, WIDTH), 0)
-                stop = tl.minimum(stop, count)
-                drawn = tl.sum(tl.where(column == stop, outcome - 2, 0), 0)
-                token = tl.where(stop < count, drawn, token)
-                write_tokens(tokens, emitted, kept, b, stop, token, width, WIDTH)
+            elif is_draft:
+                # Some row before it stops the request, so that nobody cares.
+                tl.store(verdicts + row, verdict(tag, passed))
+            before = all_passed(verdicts + first + b, tag, j, WIDTH)
+            if before & (not passed):
+                write_tokens(tokens, emitted, kept, b, j, token, width, WIDTH)
+            if not is_draft:
+                tl.store(epochs + b, epoch + 1)

@@ -116,10 +116,10 @@ def _outputs(shape: Shape) -> int:
 
 
 def _ours(shape: Shape, *, dense: bool, draft_logits: bool = False) -> MemoryPlan:
-    """Two fp32 a tile and row; a counter a row and an outcome; a word a request."""
+    """Two fp32 a tile and row; a verdict or a counter a row; a word a request."""
     logits, draft = _inputs(shape)
     rows = shape.rows + (shape.slots if draft_logits else 0)
-    scratch = 8 * rows * _tiles(shape.vocab, _TILE) + 8 * (2 * shape.rows + shape.batch)
+    scratch = 8 * rows * _tiles(shape.vocab, _TILE) + 8 * (shape.rows + shape.batch)
     name = "specverify triton, " + ("draft logits" if draft_logits else "q" if dense else "one-hot")
     return MemoryPlan(name, logits, draft if dense else 0, 0, scratch, _outputs(shape))
 

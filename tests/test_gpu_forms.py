@@ -42,7 +42,7 @@ def test_what_is_wrong_is_counted_by_form(monkeypatch, capsys):
         right = reference(batch)
         if plan.num_warps != 1:
             return right
-        workspace.scratch(8, 8)[0][3] = 1
+        workspace.pairs(8, zero=True)[3] = 1
         tokens = right.token_ids.clone()
         tokens[0, 0] = 1064630770 + next(calls)
         return Emission(tokens, right.num_emitted)
