@@ -170,7 +170,9 @@ def search(
                 low = tl.where(few, sure, low)
                 high = hi
         else:
-            n_a, m_a, n_b, m_b = count_from(row_ptr, stride, vocab, low, high, top, scale, 4 * PART)
+            n_a, m_a, n_b, m_b = count_from(
+                row_ptr, stride, vocab, low, high, top, scale, 16 * PART
+            )
             # A bound that has an answer keeps it, whatever an fp32 sum now says.
             from_a = enough(n_a, m_a, k, goal) | (known & at_lo)
             from_b = enough(n_b, m_b, k, goal) & (high < hi)

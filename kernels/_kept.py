@@ -93,7 +93,7 @@ def draw_unlisted(
     Q: tl.constexpr, TILE: tl.constexpr, TILES: tl.constexpr,
 ):  # fmt: skip
     """As ``draw_listed`` from the whole row; -1 where nothing is left.  One program reads it."""
-    GROUP: tl.constexpr = 2
+    GROUP: tl.constexpr = 4
     absent: tl.constexpr = 0.0 if Q == 1 else float("-inf")
     i = tl.arange(0, TILES)
     g = tl.arange(0, GROUP)

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 import triton
+from specverify.kernels._flag import any_filter
 from specverify.kernels._launch import Proposal, filter_logits
 from specverify.kernels.block import last_kernel, ratio_kernel, softmax_kernel, test_kernel
 from specverify.kernels.chain import LOGITS
-from specverify.kernels.sampler import TritonChain, any_filter
+from specverify.kernels.sampler import TritonChain
 
 from specverify.contract import AcceptanceRule, Topology
 

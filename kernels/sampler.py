@@ -6,6 +6,7 @@ import functools
 import os
 from typing import TYPE_CHECKING
 
+from specverify.kernels._flag import any_filter
 from specverify.kernels._launch import Proposal, Workspace, verify_chain
 from specverify.kernels._launch_filtered import (
     Filters,
@@ -32,13 +33,6 @@ def interpreted() -> bool:
 def devices() -> tuple[str, ...]:
     """Where the kernels run."""
     return ("cpu", "cuda") if interpreted() else ("cuda",)
-
-
-def any_filter(batch: Batch) -> bool:
-    """Whether a random request has a filter that is on; reads one flag back."""
-    top_k = (batch.top_k > 0) & (batch.top_k < batch.vocab_size)
-    on = (top_k | (batch.top_p < 1) | (batch.min_p > 0)) & (batch.temperature > 0)
-    return bool(on.any())
 
 
 class TritonChain:

@@ -351,3 +351,21 @@ def test_thinned_draws_do_not_depend_on_the_tile(num_warps: int) -> None:
     large = launch(batch, plan=Plan(1024, 1, lanes=4))
     assert torch.equal(small.token_ids, large.token_ids)
     assert (small.num_emitted <= batch.cu_drafts.diff()).any()  # something was recovered
+
+
+def test_verdicts_of_other_launches_and_requests_are_none() -> None:
+    """One workspace for batches whose rows fall on the words of other requests before."""
+    shared = Workspace(DEVICE)
+    for turn, (requests, most) in enumerate([(4, 3), (1, 6), (6, 1), (2, 5), (5, 4), (3, 2)] * 2):
+        batch = drawn(20 + turn, 40, requests, most, dense=turn % 2 == 0)
+        for plan in (Plan(64, 1, num_warps=1), Plan(64, 1, num_warps=1, later=1)):
+            ours = launch(batch, plan=plan, workspace=shared)
+            assert torch.equal(ours.token_ids, launch(batch, plan=plan).token_ids)
+            agree(batch, ours)
+    assert shared.clean
+    words, epochs = shared.verdicts(1, 1)
+    assert int(words.count_nonzero()) > 0  # nothing was cleared
+    assert int(epochs.max()) == 24
+    wider, _ = shared.verdicts(1 << 10, 1)
+    assert not wider.any()  # made anew with the epochs
+    assert not shared.verdicts(1, 1)[1].any()

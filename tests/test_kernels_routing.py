@@ -11,6 +11,7 @@ import torch
 from kernel_batches import random_batch
 from kernel_budget import disagreements
 from specverify.kernels import TritonChain, sampler, triton_chain
+from specverify.kernels._flag import any_filter
 
 from specverify.contract import Batch
 from specverify.reference import reference
@@ -91,3 +92,30 @@ def test_tokens_just_above_the_small_kernel(dense: bool) -> None:
     batch = random_batch(generator, 300, 5, 3, torch.float32, dense=dense, coins=True)
     found = disagreements(batch, triton_chain(batch), reference(batch))
     assert not [one for one in found if not one.lawful]
+
+
+@pytest.mark.parametrize("field", [{"top_k": 5}, {"top_p": 0.9}, {"min_p": 0.1}], ids=str)
+def test_one_filter_among_thousands_is_seen(field: dict[str, float]) -> None:
+    """Any request may be the only one that filters, and it counts only if it is random."""
+    many = 2500
+    generator = torch.Generator(device=DEVICE).manual_seed(2)
+    batch = random_batch(generator, 7, many, 0, torch.float32, dense=False, coins=False, greedy=0.0)
+    assert not any_filter(batch)
+    ((name, value),) = field.items()
+    for where in (0, 1023, 1024, many - 1):
+        column = getattr(batch, name).clone()
+        column[where] = value
+        one = batch.replace(**{name: column})
+        assert any_filter(one)
+        cold = one.temperature.clone()
+        cold[where] = 0.0
+        assert not any_filter(one.replace(temperature=cold))
+
+
+def test_fields_that_are_views() -> None:
+    """Every second entry of a larger tensor."""
+    generator = torch.Generator(device=DEVICE).manual_seed(3)
+    batch = random_batch(generator, 7, 4, 0, torch.float32, dense=False, coins=False, greedy=0.0)
+    between = torch.tensor([1.0, 0.5] * 4, device=DEVICE)
+    assert not any_filter(batch.replace(top_p=between[::2]))
+    assert any_filter(batch.replace(top_p=between[1::2]))
