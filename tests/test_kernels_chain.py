@@ -356,6 +356,7 @@ def test_thinned_draws_do_not_depend_on_the_tile(num_warps: int) -> None:
 def test_verdicts_of_other_launches_and_requests_are_none() -> None:
     """One workspace for batches whose rows fall on the words of other requests before."""
     shared = Workspace(DEVICE)
+    shared.verdicts(64, 8)
     for turn, (requests, most) in enumerate([(4, 3), (1, 6), (6, 1), (2, 5), (5, 4), (3, 2)] * 2):
         batch = drawn(20 + turn, 40, requests, most, dense=turn % 2 == 0)
         for plan in (Plan(64, 1, num_warps=1), Plan(64, 1, num_warps=1, later=1)):
