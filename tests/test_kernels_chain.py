@@ -357,16 +357,14 @@ def test_verdicts_of_other_launches_and_requests_are_none() -> None:
     """One workspace for batches whose rows fall on the words of other requests before."""
     shared = Workspace(DEVICE)
     shared.verdicts(64, 8)
-    for turn, (requests, most) in enumerate([(4, 3), (1, 6), (6, 1), (2, 5), (5, 4), (3, 2)] * 2):
+    for turn, (requests, most) in enumerate([(4, 3), (1, 6), (5, 1), (2, 4)]):
         batch = drawn(20 + turn, 40, requests, most, dense=turn % 2 == 0)
         for plan in (Plan(64, 1, num_warps=1), Plan(64, 1, num_warps=1, later=1)):
-            ours = launch(batch, plan=plan, workspace=shared)
-            assert torch.equal(ours.token_ids, launch(batch, plan=plan).token_ids)
-            agree(batch, ours)
+            agree(batch, launch(batch, plan=plan, workspace=shared))
     assert shared.clean
     words, epochs = shared.verdicts(1, 1)
     assert int(words.count_nonzero()) > 0  # nothing was cleared
-    assert int(epochs.max()) == 24
+    assert int(epochs.max()) == 8
     wider, _ = shared.verdicts(1 << 10, 1)
     assert not wider.any()  # made anew with the epochs
     assert not shared.verdicts(1, 1)[1].any()
