@@ -9,12 +9,19 @@ count of 2**31) takes Triton's own way, and so does the interpreter.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
 import torch
 
 _COMPILED: dict[tuple[Any, ...], Any] = {}
+
+
+@functools.cache
+def overlaps(device: torch.device) -> bool:
+    """Whether kernels there can start while the one before them ends."""
+    return device.type == "cuda" and torch.cuda.get_device_capability(device) >= (9, 0)
 
 
 def key_of(

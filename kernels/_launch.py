@@ -11,7 +11,7 @@ import functools
 
 import torch
 import triton
-from specverify.kernels._direct import launch
+from specverify.kernels._direct import launch, overlaps
 from specverify.kernels._launch_filtered import filter_logits
 from specverify.kernels.chain import LOGITS, ONE_HOT, PROBS, chain_kernel
 from specverify.kernels.chain_rounds import rounds_kernel
@@ -101,12 +101,6 @@ class Plan:
 def _padded(count: int, threads: int) -> int:
     """Lanes for so many words: a power of two, one thread or more for every lane."""
     return max(threads, int(triton.next_power_of_2(count)))
-
-
-@functools.cache
-def _overlaps(device: torch.device) -> bool:
-    """Whether kernels there can start while the one before them ends."""
-    return device.type == "cuda" and torch.cuda.get_device_capability(device) >= (9, 0)
 
 
 def constants_of(
@@ -268,7 +262,7 @@ def verify_chain(
     )  # fmt: skip
     numbers = (*target_logits.stride(), *q.stride(), vocab)
     uniform = rows == requests * width
-    overlap = plan.overlap if _overlaps(device) else 0
+    overlap = plan.overlap if overlaps(device) else 0
     constants = constants_of(
         plan, form, coins is not None, uniform, tiles, width, rounds=rounds, overlap=overlap
     )

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 import triton
 from specverify.kernels._bounds import CAP
+from specverify.kernels._direct import overlaps
 from specverify.kernels._parts import RUNS, SPLIT
 from specverify.kernels.filtered import decide_kernel, read_kernel
 from specverify.kernels.filters import apply_kernel, cut_kernel
@@ -214,11 +215,12 @@ def verify_filtered(
     q_temperature = temperature if proposal.temperature is None else proposal.temperature
     fields = (temperature, q_temperature, filters.top_k, filters.top_p, filters.min_p)
     q_fields = (q, *q.stride(), cu_drafts, *fields)
+    overlap = {"launch_pdl": True} if overlaps(device) else {}
     for start, end in zip(starts, [*starts[1:], width], strict=True):
         read_kernel[((end - start) * requests * shares,)](
             target_logits, *target_logits.stride(), *q_fields, *scratch.tiles, keys, scratch.words,
             start, requests, vocab, tiles, shares, Q=proposal.form, WIDE=wide, TILE=plan.tile,
-            STEPS=plan.steps, STAGES=plan.stages, num_warps=4,
+            STEPS=plan.steps, STAGES=plan.stages, OVERLAP=bool(overlap), num_warps=4, **overlap,
         )  # fmt: skip
         decide_kernel[((end - start) * requests,)](
             target_logits, *target_logits.stride(), draft_token_ids, *q_fields,
@@ -228,7 +230,7 @@ def verify_filtered(
             CLEAN=len(starts) == 1, SEQUENTIAL=sequential(filters.convention),
             UNIT=_UNITS[target_logits.dtype], TILE=plan.tile, LANES=8, AT_ONCE=plan.at_once,
             TILES=_lanes(tiles), WIDTH=max(32, triton.next_power_of_2(width)),
-            num_warps=plan.num_warps,
+            OVERLAP=bool(overlap), num_warps=plan.num_warps, **overlap,
         )  # fmt: skip
     return out, emitted
 
@@ -288,7 +290,7 @@ def filter_logits(
     read_kernel[(width * requests * shares,)](
         target_logits, *stride, target_logits, *stride, cu_drafts, temperature, *fields, pairs,
         sums, q_max, q_sum, keys, scratch.words, 0, requests, vocab, tiles, shares, Q=0, WIDE=True,
-        TILE=plan.tile, STEPS=plan.steps, STAGES=plan.stages, num_warps=4,
+        TILE=plan.tile, STEPS=plan.steps, STAGES=plan.stages, OVERLAP=False, num_warps=4,
     )  # fmt: skip
     cut_kernel[(width * requests,)](
         target_logits, *stride, cu_drafts, *fields, pairs, sums, keys, found, marks, requests,

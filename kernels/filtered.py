@@ -41,6 +41,7 @@ from specverify.kernels._words import (
     settle_wide,
     write_out,
 )
+from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 
 @triton.jit
@@ -97,7 +98,7 @@ def read_kernel(
     draft_temperature, top_ks, top_ps, min_ps, max_ptr, sum_ptr, q_max, q_sum, keys_ptr, words,
     start, requests, vocab, tiles, shares,
     Q: tl.constexpr, WIDE: tl.constexpr, TILE: tl.constexpr, STEPS: tl.constexpr,
-    STAGES: tl.constexpr,
+    STAGES: tl.constexpr, OVERLAP: tl.constexpr,
 ):  # fmt: skip
     """One share of one row, STEPS times four tiles; grid [positions of the round * B * shares].
 
@@ -110,7 +111,11 @@ def read_kernel(
         keys_ptr: [R, parts] int16 scratch.
         words: [B] int64, the words of the requests.
         start: the first position of the round.
+        OVERLAP: start while the kernel before ends, and let the next one start early.
     """
+    if OVERLAP:
+        gdc_wait()
+        gdc_launch_dependents()
     vocab = tl.cast(vocab, tl.int32)
     pid = tl.program_id(0).to(tl.int64)
     share = (pid % shares).to(tl.int32)
@@ -158,7 +163,7 @@ def decide_kernel(
     start, requests, vocab, tiles, shares, width,
     Q: tl.constexpr, COINS: tl.constexpr, WIDE: tl.constexpr, CLEAN: tl.constexpr,
     SEQUENTIAL: tl.constexpr, UNIT: tl.constexpr, TILE: tl.constexpr, LANES: tl.constexpr,
-    AT_ONCE: tl.constexpr, TILES: tl.constexpr, WIDTH: tl.constexpr,
+    AT_ONCE: tl.constexpr, TILES: tl.constexpr, WIDTH: tl.constexpr, OVERLAP: tl.constexpr,
 ):  # fmt: skip
     """One row; grid [positions of the round * B].
 
@@ -175,6 +180,9 @@ def decide_kernel(
         Everything else as in ``read_kernel``.
     """
     PART: tl.constexpr = TILE // SPLIT
+    if OVERLAP:
+        gdc_wait()
+        gdc_launch_dependents()
     vocab = tl.cast(vocab, tl.int32)
     pid = tl.program_id(0).to(tl.int64)
     b = pid % requests
