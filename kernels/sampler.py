@@ -101,13 +101,18 @@ class TritonChain:
         ``verify_chain`` or ``verify_filtered``, which never synchronise.
         """
         filtered = any_filter(batch)
-        if batch.vocab_size <= self.small_vocab and not filtered:
-            return verify_small
+        small = batch.vocab_size <= self.small_vocab
         if not filtered:
-            return functools.partial(verify_chain, workspace=self.workspace)
+            chain = functools.partial(verify_chain, workspace=self.workspace)
+            return verify_small if small else chain
         convention = self.capabilities.convention
-        filters = Filters(batch.top_k, batch.top_p, batch.min_p, convention)
-        return functools.partial(verify_filtered, filters=filters, workspace=self.filter_workspace)
+        # What a request without filters gets must not depend on whether another one filters.
+        return functools.partial(
+            verify_filtered,
+            filters=Filters(batch.top_k, batch.top_p, batch.min_p, convention),
+            workspace=self.filter_workspace,
+            thinned=not small,
+        )
 
 
 triton_chain = TritonChain()

@@ -119,3 +119,19 @@ def test_fields_that_are_views() -> None:
     between = torch.tensor([1.0, 0.5] * 4, device=DEVICE)
     assert not any_filter(batch.replace(top_p=between[::2]))
     assert any_filter(batch.replace(top_p=between[1::2]))
+
+
+@pytest.mark.parametrize("vocab", [15, 256, 300])
+def test_company_that_filters_changes_no_other_request(vocab: int) -> None:
+    """The same tokens from the same seeds, whichever kernel the company sends a request to."""
+    generator = torch.Generator(device=DEVICE).manual_seed(4)
+    batch = random_batch(
+        generator, vocab, 12, 3, torch.float32, dense=True, coins=False, greedy=0.0, spread=3.0
+    )
+    alone = triton_chain(batch)
+    top_k = batch.top_k.clone()
+    top_k[5] = 3
+    company = triton_chain(batch.replace(top_k=top_k))
+    others = torch.arange(12, device=DEVICE) != 5
+    assert torch.equal(alone.token_ids[others], company.token_ids[others])
+    assert (alone.num_emitted[others] <= batch.cu_drafts.diff()[others]).sum() >= 3  # recovered
