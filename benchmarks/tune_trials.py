@@ -2,20 +2,22 @@
 
     python benchmarks/tune_trials.py [--skip-kernels]
 
-First the counts of the loop must equal those of the host's path.  Then each kernel is timed in
-CUDA graphs for several sizes, on blocks of 2**26 logits that do not fit into the cache; the choice
-made of them stands in ``specverify/_device_sizes.py``.  Last the whole loop is timed
-for several sizes of a block (``DEVICE_ELEMENTS`` in ``specverify/trials.py``), beside the sampler
-alone and beside what the host takes for a block, whatever its size.
+First the counts of the loop must equal those of the host's path, and those of the loop with nothing
+side by side.  Then each kernel is timed in CUDA graphs for several sizes, on blocks of 2**26 logits
+that do not fit into the cache; the choice made of them stands in ``specverify/_device_sizes.py``.
+Last the whole loop is timed with the fastest of them, for several sizes of a block
+(``DEVICE_ELEMENTS`` in ``specverify/trials.py``) and numbers of programs that draw ahead, beside
+the sampler alone; and, by tiny blocks, what the host takes for a block, whatever its size.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import functools
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -25,14 +27,15 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from device_trials import EVERYTHING, LOSSLESS, seconds
 from specverify.kernels import triton_chain
-from timing import graph_us
+from timing import eager_us, graph_us
 
 from specverify import _device_sizes as sizes
 from specverify import trials
 from specverify._device_blocks import DeviceBlocks
 from specverify.cases import Case, RequestSpec, Seeding, make_case
 from specverify.checks.tables import Table, tables_of
-from specverify.contract import Batch
+from specverify.contract import Batch, Emission
+from specverify.faults import call
 from specverify.subjects import Subject
 from specverify.trials import IntArray, device_block, run_block, run_trials, stream_of
 
@@ -49,14 +52,23 @@ CHECKED = (
 )
 CHECKED_TRIALS = 60_000
 SIZE = 1 << 26
-FILLS = ((1024, 2), (1024, 4), (2048, 2), (2048, 4), (2048, 8), (4096, 4), (4096, 8))
-READS = ((64, 2), (128, 2), (128, 4), (256, 4), (256, 8), (512, 8))
-COUNTS = ((1024, 2), (1024, 4), (2048, 4), (4096, 4), (4096, 8), (8192, 8))
-PROGRAMS = (528, 1056, 2112, 4224)
-ELEMENTS = (1 << 26, 1 << 27, 1 << 28, 1 << 29)
-AHEAD = (0, 132, 264, 528, 1056)
-BLOCKS = 24
+FILL = "FILL_STEP", "FILL_WARPS", "FILL_CACHE", "WAYS"
+FILLS = tuple(
+    (step, warps, cache, ways)
+    for step, warps in ((1, 2), (1, 4), (1, 8), (2, 2), (2, 4), (2, 8))
+    for cache, ways in (("", 4), (".cs", 4), (".cs", 2))
+)
+READS = tuple(
+    (*cut, ways) for cut in ((64, 2), (128, 2), (128, 4), (256, 4), (256, 8)) for ways in (2, 4)
+)
+COUNTS = ((2048, 4), (4096, 4), (4096, 8), (8192, 8))
+PROGRAMS = (528, 1056, 2112)
+ELEMENTS = (1 << 28, 1 << 29)
+AHEAD = (132, 264, 396, 528, 792)
+BEST = 3
+BLOCKS = 40
 TINY = 1 << 14
+Cut = tuple[int | str, ...]
 
 
 def _counts(case: Case, resident: bool) -> dict[str, IntArray]:
@@ -85,6 +97,38 @@ def check() -> None:
             raise SystemExit(1)
 
 
+class Reusing:
+    """The sampler, if it handed out the same two tensors at every call."""
+
+    capabilities = SUBJECT.capabilities
+
+    def __init__(self) -> None:
+        self._kept: dict[int, Emission] = {}
+
+    def __call__(self, batch: Batch, /) -> Emission:
+        """Verify a batch."""
+        new = triton_chain(batch)
+        kept = self._kept.setdefault(batch.num_requests, new)
+        kept.token_ids.copy_(new.token_ids)
+        kept.num_emitted.copy_(new.num_emitted)
+        return kept
+
+
+def check_overlap() -> None:
+    """Exit if a count depends on what is done side by side, or on a sampler's use of memory."""
+    tables = tables_of(MAIN, EVERYTHING, SUBJECT.capabilities)
+    count = 12 * device_block(MAIN, "cuda")
+    run = functools.partial(run_trials, case=MAIN, tallies=tables, root_seed=1, trials=count)
+    with _set(("AHEAD_PROGRAMS",), (0,)):
+        want = run(SUBJECT, device="cuda")
+    for subject in (SUBJECT, Subject.of(Reusing(), "reusing")) * 2:
+        got = run(subject, device="cuda")
+        wrong = [name for name in want if not np.array_equal(want[name], got[name])]
+        print(f"{count:,} trials of {subject.name}: {len(wrong)} tables differ", flush=True)
+        if wrong:
+            raise SystemExit(1)
+
+
 def _size(elements: int) -> int:
     return elements // (MAIN.num_rows * MAIN.vocab_size) // 2 * 2
 
@@ -93,21 +137,26 @@ def _builder() -> DeviceBlocks:
     return DeviceBlocks(MAIN, stream_of(1, MAIN), "cuda", 5, SUBJECT.capabilities)
 
 
-def _show(title: str, found: list[tuple[float, tuple[int, ...]]]) -> None:
+def _show(title: str, found: list[tuple[float, Cut]]) -> None:
     best = "  ".join(f"{'/'.join(map(str, cut))} {us:.0f}" for us, cut in sorted(found))
     print(f"{title}, us: {best}", flush=True)
 
 
-def kernels() -> None:
-    """Each kernel alone, its fastest cut first; leaves the module's constants as they were."""
+def kernels() -> list[Cut]:
+    """Each kernel alone, its fastest cut first.
+
+    Returns:
+        the fastest cuts of ``fill_kernel`` by threads and positions; the module's constants are
+        as they were.
+    """
     builder, count = _builder(), _size(SIZE)
     block = builder.build(0, count)
     emission = triton_chain(block.batch)
     print(f"{count:,} trials; sampler {sampler_us(block.batch):.0f} us")
-    fill = functools.partial(builder.build, count, count)
-    _show("fill (logits / warps)", _times(fill, FILLS, "FILL_LOGITS", "FILL_WARPS"))
+    found = _times(functools.partial(builder.build, count, count), FILLS, *FILL)
+    _show(f"fill ({', '.join(FILL)})", found)
     read = functools.partial(builder.account, emission, block, 0)
-    _show("read (trials / warps)", _times(read, READS, "READ_BLOCK", "READ_WARPS"))
+    _show("read (trials, warps, ways)", _times(read, READS, "READ_BLOCK", "READ_WARPS", "WAYS"))
     outcomes = run_block(SUBJECT, builder, 0, count)
     for families in (LOSSLESS, EVERYTHING):
         tables = tables_of(MAIN, families, SUBJECT.capabilities)
@@ -115,9 +164,47 @@ def kernels() -> None:
         tally = functools.partial(counter.count, tables, outcomes)
         tally()  # the recipes are uploaded once
         title = f"count {len(tables)} tables"
-        _show(f"{title} (chunk / warps)", _times(tally, COUNTS, "COUNT_CHUNK", "COUNT_WARPS"))
+        _show(f"{title} (chunk, warps)", _times(tally, COUNTS, "COUNT_CHUNK", "COUNT_WARPS"))
         programs = _times(tally, [(one,) for one in PROGRAMS], "COUNT_PROGRAMS")
         _show(f"{title} (programs)", programs)
+    best: dict[Cut, Cut] = {}
+    for _us, cut in sorted(found):
+        best.setdefault(cut[:2], cut)
+    return list(best.values())[:BEST]
+
+
+def few_programs(cuts: Sequence[Cut]) -> None:
+    """How long a block takes to fill, alone, by as many programs as draw ahead."""
+    builder, count = _builder(), _size(SIZE)
+    for cut in cuts:
+        with _set(FILL, cut):
+            found = [
+                (graph_us([functools.partial(builder._draw, 0, count, programs)]), (programs,))
+                for programs in AHEAD
+            ]
+        _show(f"fill {cut} by programs", found)
+
+
+def host() -> None:
+    """What the host takes for a block, and the parts of it; of a tiny block, to be that alone."""
+    tables = tables_of(MAIN, LOSSLESS, SUBJECT.capabilities)
+    tiny = _size(TINY)
+    one = (_run_us(tables, 101 * tiny, tiny) - _run_us(tables, tiny, tiny)) / 100
+    builder = _builder()
+    block = builder.build(0, tiny)
+    emission = triton_chain(block.batch)
+    outcomes = run_block(SUBJECT, builder, 0, tiny)
+    counter = builder.counter({table.name: table.cells for table in tables})
+    calls = {
+        "build": functools.partial(builder.build, 0, tiny),
+        "ahead": functools.partial(builder.ahead, tiny, tiny),
+        "sampler": functools.partial(triton_chain, block.batch),
+        "sampler, called as a subject": functools.partial(call, SUBJECT, block.batch, 1),
+        "account": functools.partial(builder.account, emission, block, 0),
+        "count": functools.partial(counter.count, tables, outcomes),
+    }
+    parts = ", ".join(f"{name} {eager_us([part] * 50):.0f}" for name, part in calls.items())
+    print(f"host: {one:.0f} us a block (one more of {tiny} trials); {parts}", flush=True)
 
 
 def sampler_us(batch: Batch) -> float:
@@ -125,18 +212,27 @@ def sampler_us(batch: Batch) -> float:
     return seconds(lambda: triton_chain(batch)) * 1e6
 
 
-def _times(
-    call: functools.partial[object], cuts: Sequence[tuple[int, ...]], *names: str
-) -> list[tuple[float, tuple[int, ...]]]:
-    """Microseconds of a call for several values of constants of ``_device_sizes``."""
+@contextlib.contextmanager
+def _set(names: Sequence[str], cut: Cut) -> Iterator[None]:
+    """Constants of ``_device_sizes`` for a while."""
     kept = [getattr(sizes, name) for name in names]
-    found = []
-    for cut in cuts:
-        for name, value in zip(names, cut, strict=True):
-            setattr(sizes, name, value)
-        found.append((graph_us([call, call], replays=7), cut))
-    for name, value in zip(names, kept, strict=True):
+    for name, value in zip(names, cut, strict=True):
         setattr(sizes, name, value)
+    try:
+        yield
+    finally:
+        for name, value in zip(names, kept, strict=True):
+            setattr(sizes, name, value)
+
+
+def _times(
+    call: functools.partial[object], cuts: Sequence[Cut], *names: str
+) -> list[tuple[float, Cut]]:
+    """Microseconds of a call for several values of constants of ``_device_sizes``."""
+    found: list[tuple[float, Cut]] = []
+    for cut in cuts:
+        with _set(names, cut):
+            found.append((graph_us([call, call], replays=7), cut))
     return found
 
 
@@ -148,36 +244,37 @@ def _run_us(tables: Sequence[Table], number: int, block: int | None = None) -> f
     return seconds(run, 3) * 1e6
 
 
-def loop() -> None:
+def loop(fills: Sequence[Cut]) -> None:
     """Rates of the sampler alone and of the loop, for several sizes of a block."""
     tables = tables_of(MAIN, LOSSLESS, SUBJECT.capabilities)
-    tiny = _size(TINY)
-    host = (_run_us(tables, 101 * tiny, tiny) - _run_us(tables, tiny, tiny)) / 100
-    print(f"host: {host:.0f} us a block (what one more block of {tiny} trials takes)", flush=True)
-    kept = trials.DEVICE_ELEMENTS, sizes.AHEAD_PROGRAMS
+    kept = trials.DEVICE_ELEMENTS
     for elements in ELEMENTS:
         trials.DEVICE_ELEMENTS = elements
         count = device_block(MAIN, "cuda")
         batches = [_builder().build(start, count).batch for start in (0, count)]
-        alone = seconds(lambda those=batches: [triton_chain(one) for one in those]) / 2 * 1e6
+        alone = seconds(lambda those=batches: [triton_chain(one) for one in those * 5]) / 10 * 1e6
         del batches
         print(
             f"2**{elements.bit_length() - 1} logits, {count:,} trials a block: sampler "
-            f"{alone:.0f} us, {count / alone * 1e6:.3g}/s; run_trials by programs ahead:",
+            f"{alone:.0f} us, {count / alone * 1e6:.3g}/s; run_trials by {FILL}, programs ahead, "
+            "whether blocks are counted beside the sampler:",
             flush=True,
         )
-        for programs in AHEAD:
-            sizes.AHEAD_PROGRAMS = programs
-            _report(tables, programs, count, alone)
-    trials.DEVICE_ELEMENTS, sizes.AHEAD_PROGRAMS = kept
+        for fill in fills:
+            for programs in AHEAD:
+                _report(tables, (*fill, programs, True), count, alone)
+        _report(tables, (*fills[0], 264, False), count, alone)
+        _report(tables, (*fills[0], 0, False), count, alone)
+    trials.DEVICE_ELEMENTS = kept
 
 
-def _report(tables: Sequence[Table], programs: int, count: int, alone: float) -> None:
+def _report(tables: Sequence[Table], cut: Cut, count: int, alone: float) -> None:
     """One line: what one more block costs, and the rate of a whole run."""
-    few, many = (_run_us(tables, number * count) for number in (4, BLOCKS))
+    with _set((*FILL, "AHEAD_PROGRAMS", "COUNT_BESIDE"), cut):
+        few, many = (_run_us(tables, number * count) for number in (4, BLOCKS))
     block, rate = (many - few) / (BLOCKS - 4), BLOCKS * count / many
     print(
-        f"  {programs:>5}: {block:.0f} us a block (share {alone / block:.0%}), "
+        f"  {'/'.join(map(str, cut)):>24}: {block:.0f} us a block (share {alone / block:.0%}), "
         f"{rate * 1e6:.3g}/s in all (share {rate * alone / count:.0%})",
         flush=True,
     )
@@ -191,9 +288,13 @@ def main() -> None:
     start = time.monotonic()
     print(torch.cuda.get_device_name(), torch.__version__, flush=True)
     check()
+    check_overlap()
+    host()
+    fills = [tuple(getattr(sizes, name) for name in FILL)]
     if not options.skip_kernels:
-        kernels()
-    loop()
+        fills = kernels()
+        few_programs(fills)
+    loop(fills)
     print(f"{time.monotonic() - start:.0f} s")
 
 

@@ -22,6 +22,7 @@ from specverify import _device_sizes as sizes
 from specverify._blocks import Block, BlockBuilder, Categorical, RowTables
 from specverify._cells import Cells, Seen
 from specverify._device_counts import DeviceCounter
+from specverify._device_launch import launch
 from specverify.cases import Case, Seeding
 from specverify.contract import Batch, Capabilities, Emission
 from specverify.faults import SamplerFault
@@ -38,10 +39,14 @@ _NOTHING = torch.empty((0, 1), dtype=torch.float64)
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class _Tables:
-    """What one request is drawn from: cumulative rows, and a plan of where each position starts."""
+    """What one request is drawn from: cumulative rows, and a plan of where each position starts.
+
+    ``depth`` is the last position of which something depends on the drafts before it.
+    """
 
     cdf: torch.Tensor
     plan: torch.Tensor
+    depth: int = 0
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -89,9 +94,9 @@ class DeviceBlocks(BlockBuilder):
         self._flags: list[torch.Tensor] = []
 
     def _draft_tables(self, number: int) -> _Tables:
-        """Plan [7, k + 1] and the drafter's rows of one request."""
+        """Plan [8, k + 1] and the drafter's rows of one request."""
         count, row, slot = self.counts[number], self._rows[number], self._slots[number]
-        plan = torch.zeros((7, count + 1), dtype=torch.int32)
+        plan = torch.zeros((8, count + 1), dtype=torch.int32)
         drafter = _row_tables(self._drafters[number])
         _enter(plan[0:2, :count], drafter, 0)
         _enter(plan[2:4], self._logits, row)
@@ -99,8 +104,13 @@ class DeviceBlocks(BlockBuilder):
             _enter(plan[4:6, :count], self._probs, slot)
         for hole in self.case.requests[number].placeholders:
             plan[6, hole] = 1
+        depth = int(plan[1:6:2].any(dim=0).nonzero().max()) if plan[1:6:2].any() else 0
+        for j in range(count + 1):
+            digits = max(0, depth - j)
+            shift = digits * (self._lanes.bit_length() - 1)
+            plan[7, j] = shift if self._vocab == self._lanes else self._vocab**digits
         cdf = _NOTHING if drafter is None else drafter.table
-        return _Tables(cdf.to(self.device), plan.to(self.device))
+        return _Tables(cdf.to(self.device), plan.to(self.device), depth)
 
     def counter(self, cells: Mapping[str, int]) -> DeviceCounter:
         """Empty counts on the device."""
@@ -109,20 +119,19 @@ class DeviceBlocks(BlockBuilder):
     def recipes(self, tables: list[tuple[Cells, int, int]]) -> torch.Tensor:
         """What ``tables_kernel`` takes, of tables with (index, begin, cells)."""
         terms = max((len(index.terms) for index, _, _ in tables), default=0)
-        rows = torch.full((len(tables), 8 + 3 * terms), -1, dtype=torch.int64)
-        for row, (index, begin, cells) in zip(rows, tables, strict=True):
+        rows = []
+        for index, begin, cells in tables:
             request, least = index.stopped or index.reached or (0, 0)
             most = least if index.stopped else _ANY
             bounded = index.stopped is not None or index.reached is not None
             place = self._column(Seen.ACCEPTED, request, 0)
-            row[:8] = torch.tensor(
-                [len(index.terms), place, least, most, bounded, index.pairs, begin, cells]
-            )
-            for number, term in enumerate(index.terms):
+            row = [len(index.terms), place, least, most, int(bounded), index.pairs, begin, cells]
+            for term in index.terms:
                 column = self._column(term.seen, term.request, term.at)
                 above = term.at if term.seen is Seen.PASSED else -1
-                row[8 + 3 * number : 11 + 3 * number] = torch.tensor([term.weight, column, above])
-        return rows.to(self.device)
+                row += [term.weight, column, above]
+            rows.append(row + [-1] * (8 + 3 * terms - len(row)))
+        return torch.tensor(rows, dtype=torch.int64).to(self.device)
 
     def _column(self, seen: Seen, request: int, at: int) -> int:
         """Where ``columns`` holds it.
@@ -154,12 +163,35 @@ class DeviceBlocks(BlockBuilder):
         """
         if not sizes.AHEAD_PROGRAMS:
             return
-        with self._beside():
-            drawn = self._draw(first_trial, trials, sizes.AHEAD_PROGRAMS)
+        # The first block of a run is small: there is little beside it.
+        programs = trials if self._constants is None else sizes.AHEAD_PROGRAMS
+        with self._on_the_side():
+            drawn = self._draw(first_trial, trials, programs)
         ready = None if self._side is None else self._side.record_event()
         self._ahead[first_trial, trials] = dataclasses.replace(drawn, ready=ready)
 
-    def _beside(self) -> contextlib.AbstractContextManager[object]:
+    def beside(self, *used: torch.Tensor) -> contextlib.AbstractContextManager[object]:
+        """Where to do what the next call of the sampler need not wait for.
+
+        Beside it, if the next block is drawn already; else in line.
+
+        Args:
+            used: tensors of the current stream that are worked on.
+        """
+        if not (self._ahead and sizes.COUNT_BESIDE):
+            return contextlib.nullcontext()
+        aside = self._on_the_side()
+        for tensor in used:
+            if self._side is not None:
+                tensor.record_stream(self._side)
+        return aside
+
+    def join(self) -> None:
+        """Let the current stream wait for all that is done beside it."""
+        if self._side is not None:
+            torch.cuda.current_stream(self._target.device).wait_stream(self._side)
+
+    def _on_the_side(self) -> contextlib.AbstractContextManager[object]:
         """The other stream, where there are any, after all that the current one has been given."""
         home = self._target.device
         if home.type != "cuda":
@@ -189,15 +221,19 @@ class DeviceBlocks(BlockBuilder):
         if shown is None and self.case.dense:  # nobody drafts
             shown = torch.empty((0, self._vocab), device=self.device)
         probs = None if shown is None else shown.new_empty((trials * slots, self._vocab))
-        block = sizes.fill_block(self._lanes)
+        block, mixed = sizes.fill_block(self._lanes), self.case.seeding is Seeding.MIXED
         for number, tables in enumerate(self._drawn):
-            kernels.fill_kernel[(min(programs, triton.cdiv(trials, block)),)](
-                tables.plan, tables.cdf, self._target, self._target if shown is None else shown,
-                logits, logits if probs is None else probs, ids, seeds, self._key, *self._seed_law,
-                first_trial, trials, number, self._rows[number], self._slots[number],
-                self.counts[number] + 1, self._rows[-1], slots, requests, DENSE=probs is not None,
-                MIXED=self.case.seeding is Seeding.MIXED, VOCAB=self._vocab, BLOCK=block,
-                LANES=self._lanes, num_warps=sizes.FILL_WARPS,
+            launch(
+                kernels.fill_kernel,
+                (min(programs, sizes.parts(trials, block)), 1),
+                (tables.plan, tables.cdf, self._target, self._target if shown is None else shown,
+                 logits, logits if probs is None else probs, ids, seeds),
+                (self._key, *self._seed_law, first_trial, trials, number, self._rows[number],
+                 self._slots[number], self.counts[number] + 1, tables.depth, self._rows[-1], slots,
+                 requests),
+                (probs is not None, mixed, self._vocab, block, self._lanes, sizes.WAYS,
+                 sizes.FILL_STEP, sizes.FILL_CACHE),
+                sizes.FILL_WARPS,
             )  # fmt: skip
         return _Drawn(logits, probs, ids, seeds)
 
@@ -260,17 +296,22 @@ class DeviceBlocks(BlockBuilder):
         tokens = emission.token_ids.to(self.device).contiguous()
         emitted = emission.num_emitted.to(self.device).contiguous()
         trials, ends = emitted.shape[0] // requests, self._starts[-1]
-        stride = triton.cdiv(trials, _ALIGNED) * _ALIGNED
+        sixteens = sizes.parts(trials, _ALIGNED)
+        shape = ends + 2 * requests, sixteens * _ALIGNED
         # A token of at most 256 fits; what does not was flagged.
-        columns = torch.empty((ends + 2 * requests, stride), dtype=torch.int16, device=self.device)
+        columns = torch.empty(shape, dtype=torch.int16, device=self.device)
         flag = self._next_flag(first_trial, trials)
         for number, tables in enumerate(self._finish):
-            kernels.read_kernel[(triton.cdiv(stride, sizes.READ_BLOCK),)](
-                tables.plan, tables.cdf, tokens, emitted, block.batch.draft_token_ids, columns,
-                flag, self._key, first_trial, trials, stride, number, self._slots[number],
-                self.counts[number], self.horizons[number], self._starts[number], ends + number,
-                slots, requests, self.width + 1, VOCAB=self._vocab, BLOCK=sizes.READ_BLOCK,
-                LANES=self._lanes, num_warps=sizes.READ_WARPS,
+            launch(
+                kernels.read_kernel,
+                (sizes.parts(shape[1], sizes.READ_BLOCK), 1),
+                (tables.plan, tables.cdf, tokens, emitted, block.batch.draft_token_ids, columns,
+                 flag),
+                (self._key, first_trial, trials, sixteens, number, self._slots[number],
+                 self.counts[number], self.horizons[number], self._starts[number], ends + number,
+                 slots, requests, self.width + 1),
+                (self._vocab, sizes.READ_BLOCK, self._lanes, sizes.WAYS),
+                sizes.READ_WARPS,
             )  # fmt: skip
         self.columns = columns
         texts = [
@@ -300,6 +341,7 @@ class DeviceBlocks(BlockBuilder):
         Raises:
             SamplerFault: if some emission was not as the contract says.
         """
+        self.join()
         read, flags = self._read, self._flags
         self._read, self._flags = [], []
         if not flags:

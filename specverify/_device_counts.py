@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-import triton
 
 from specverify import _device_kernels as kernels
 from specverify import _device_sizes as sizes
 from specverify._blocks import Counter, IntArray
 from specverify._cells import Cells
+from specverify._device_launch import launch
 
 if TYPE_CHECKING:
     from specverify._device_blocks import DeviceBlocks
@@ -48,21 +48,27 @@ class DeviceCounter(Counter):
         if self._recipes is None:
             self._recipes = self._sort(tallies)
         columns = self._builder.columns
-        for bins, recipes in self._recipes.items():
-            tables, length = recipes.shape
-            programs = min(
-                triton.cdiv(trials, sizes.COUNT_CHUNK), triton.cdiv(sizes.COUNT_PROGRAMS, tables)
-            )
-            kernels.tables_kernel[(programs, tables)](
-                columns, recipes, self._all, trials, columns.stride(0), length,
-                CHUNK=sizes.COUNT_CHUNK, BINS=bins, num_warps=sizes.COUNT_WARPS,
-            )  # fmt: skip
+        with self._builder.beside(columns, self._all, *self._recipes.values()):
+            for bins, recipes in self._recipes.items():
+                self._launch(columns, recipes, trials, bins)
         others = [tally for tally in tallies if not _countable(tally.index)]
         host: Any = outcomes.on_host() if others else None
         for tally in others:
             index = torch.from_numpy(tally.index(host)).to(self._all.device)
             begin = self._begins[tally.name]
             count(index, self._all[begin : begin + tally.cells])
+
+    def _launch(self, columns: torch.Tensor, recipes: torch.Tensor, trials: int, bins: int) -> None:
+        tables, length = recipes.shape
+        chunks = sizes.parts(trials, sizes.COUNT_CHUNK)
+        launch(
+            kernels.tables_kernel,
+            (min(chunks, sizes.parts(sizes.COUNT_PROGRAMS, tables)), tables),
+            (columns, recipes, self._all),
+            (trials, columns.stride(0) // 16, length),
+            (sizes.COUNT_CHUNK, bins),
+            sizes.COUNT_WARPS,
+        )
 
     def _sort(self, tallies: Sequence[Tally]) -> dict[int, torch.Tensor]:
         """The recipes of the tables that kernels count, by the bins that hold them (0: none do)."""
@@ -82,6 +88,7 @@ class DeviceCounter(Counter):
 
     def result(self) -> dict[str, IntArray]:
         """The counts of each table, read back at once."""
+        self._builder.join()
         parts = torch.split(self._all.cpu(), list(self._sizes.values()))
         counts = {name: part.numpy() for name, part in zip(self._sizes, parts, strict=True)}
         for name, rest in self._rests.items():
@@ -98,6 +105,6 @@ def count(index: torch.Tensor, counts: torch.Tensor) -> None:
     """Add one to a cell of ``counts`` for every entry of ``index``, on the device."""
     index = index.contiguous()
     trials, cells = index.shape[0], counts.shape[0]
-    kernels.count_kernel[(triton.cdiv(max(1, trials), sizes.COUNT_CHUNK),)](
+    kernels.count_kernel[(sizes.parts(max(1, trials), sizes.COUNT_CHUNK),)](
         index, counts, trials, cells, CHUNK=sizes.COUNT_CHUNK
     )

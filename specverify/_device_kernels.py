@@ -3,12 +3,14 @@
 They do on a GPU what :mod:`specverify._blocks` does on the CPU, bit for bit: the same Philox
 addresses (:class:`specverify.streams.Stream`), the same float64 cumulative sums, uploaded, and a
 search that is nothing but comparisons.  One program takes BLOCK trials of one request, a thread
-one trial; only the rows that are copied are tiles [BLOCK, LANES].  Offsets inside a program are
-32 bits wide and its first one 64: a block may be larger than 2**31 elements, a table may not.
+one trial; only the rows that are copied are tiles [BLOCK, STEP, LANES].  Offsets inside a program
+are 32 bits wide and its first one 64: a block may be larger than 2**31 elements, a table may not.
 
-A *plan* is an int32 matrix [7, positions] of one request: where the tables of each position start
-and whether they depend on the prefix (drafter, then target logits, then shown q), and whether the
-slot is a placeholder.
+The *prefix* of a position is the number whose digits to the base V are the drafts before it.  A
+*plan* is an int32 matrix [8, positions] of one request: where the tables of each position start
+and whether they depend on the prefix (drafter, then target logits, then shown q), whether the slot
+is a placeholder, and what takes the last drafts off the prefix of the deepest position: bits to
+shift by if V is a power of two, a divisor if not.
 """
 
 # Triton's kernel language is not typed Python, and its compile-time branches must stay apart.
@@ -50,109 +52,155 @@ def uniform(high, low):
 
 
 @triton.jit
-def draw_token(cdf, row, coin, wanted, VOCAB: tl.constexpr, LANES: tl.constexpr):
+def cdf_entry(cdf, before, number, VOCAB: tl.constexpr, LANES: tl.constexpr):
+    """[BLOCK] float64: entry ``number`` - 1 of each row, infinite behind its end."""
+    if VOCAB == LANES:
+        return tl.load(cdf + (before + number))
+    return tl.load(cdf + (before + number), mask=number <= VOCAB, other=float("inf"))
+
+
+@triton.jit
+def draw_token(cdf, row, coin, VOCAB: tl.constexpr, LANES: tl.constexpr, WAYS: tl.constexpr):
     """[BLOCK] int32: the number of entries of a cumulative row that do not exceed the coin.
 
-    A binary search: entries never fall, and the last one is infinite.  0 where not ``wanted``.
+    A search that looks at WAYS - 1 entries at once (WAYS is 2 or 4): entries never fall, and the
+    last one is infinite.
     """
     found = row ^ row
     before = row * VOCAB - 1
-    for halving in tl.static_range(1, 9):
-        if LANES >> halving > 0:
-            further = found + (LANES >> halving)
-            known = wanted
-            if VOCAB != LANES:
-                known = wanted & (further <= VOCAB)
-            upto = tl.load(cdf + (before + further), mask=known, other=float("inf"))
-            found = tl.where(upto <= coin, further, found)
+    for level in tl.static_range(1, 9):
+        if WAYS == 2 and LANES >> level > 0:
+            x = cdf_entry(cdf, before, found + (LANES >> level), VOCAB, LANES)
+            found = tl.where(x <= coin, found + (LANES >> level), found)
+        elif WAYS == 4 and LANES >> (2 * level) > 0:
+            part = LANES >> (2 * level)
+            x = cdf_entry(cdf, before, found + part, VOCAB, LANES)
+            y = cdf_entry(cdf, before, found + 2 * part, VOCAB, LANES)
+            z = cdf_entry(cdf, before, found + 3 * part, VOCAB, LANES)
+            found += (
+                tl.where(z <= coin, 3, tl.where(y <= coin, 2, tl.where(x <= coin, 1, 0))) * part
+            )
+        elif WAYS == 4 and LANES >> (2 * level) == 0 and LANES >> (2 * level - 1) > 0:
+            x = cdf_entry(cdf, before, found + 1, VOCAB, LANES)
+            found = tl.where(x <= coin, found + 1, found)
     return found
 
 
 @triton.jit
-def copy_row(source, row, out, place, here, VOCAB: tl.constexpr, LANES: tl.constexpr):
-    """Rows ``row`` of one matrix of VOCAB columns become rows ``place`` of another."""
-    lane = tl.arange(0, LANES)[None, :]
-    taken = (row * VOCAB)[:, None] + lane
-    put = (place * VOCAB)[:, None] + lane
-    if VOCAB == LANES:
-        tl.store(out + put, tl.load(source + taken), mask=here[:, None])
-    else:
-        values = tl.load(source + taken, mask=lane < VOCAB)
-        tl.store(out + put, values, mask=here[:, None] & (lane < VOCAB))
+def rows_at(table, plan, prefix, j, known, positions, VOCAB: tl.constexpr, LANES: tl.constexpr):
+    """[BLOCK, STEP, LANES]: the rows that positions ``j`` [1, STEP] have after these prefixes.
+
+    Args:
+        plan: where the tables of each position start, then whether they depend on the prefix.
+        prefix: [BLOCK, STEP] int32, of position j.
+        known: [1, STEP], which positions there are.
+    """
+    start = tl.load(plan + j, mask=known, other=0)
+    at = start + prefix * tl.load(plan + positions + j, mask=known, other=0)
+    lane = tl.arange(0, LANES)[None, None, :]
+    here = known[:, :, None]
+    if VOCAB != LANES:
+        here = here & (lane < VOCAB)
+    return tl.load(table + ((at * VOCAB)[:, :, None] + lane), mask=here)
+
+
+@triton.jit
+def put_rows(
+    values, out, place, here, VOCAB: tl.constexpr, LANES: tl.constexpr, CACHE: tl.constexpr
+):
+    """[BLOCK, STEP, LANES] become the rows ``place`` [BLOCK, STEP] of a matrix, where ``here``."""
+    lane = tl.arange(0, LANES)[None, None, :]
+    here = here[:, :, None]
+    if VOCAB != LANES:
+        here = here & (lane < VOCAB)
+    tl.store(out + ((place * VOCAB)[:, :, None] + lane), values, mask=here, cache_modifier=CACHE)
 
 
 # What changes from block to block or from request to request compiles nothing anew.
 @triton.jit(
     do_not_specialize=[
         "key", "seed_base", "seed_step", "first_trial", "trials", "number", "row", "slot",
-        "positions", "rows", "slots", "requests",
+        "positions", "depth", "rows", "slots", "requests",
     ]
 )  # fmt: skip
 def fill_kernel(
     plan, cdf, logits_table, probs_table, logits, probs, ids, seeds, key, seed_base, seed_step,
-    first_trial, trials, number, row, slot, positions, rows, slots, requests,
+    first_trial, trials, number, row, slot, positions, depth, rows, slots, requests,
     DENSE: tl.constexpr, MIXED: tl.constexpr, VOCAB: tl.constexpr, BLOCK: tl.constexpr,
-    LANES: tl.constexpr,
+    LANES: tl.constexpr, WAYS: tl.constexpr, STEP: tl.constexpr, CACHE: tl.constexpr,
 ):  # fmt: skip
     """Draw the drafts of one request and write its part of the batch.
 
-    Of P programs, program p takes BLOCK trials at p * BLOCK, (p + P) * BLOCK and so on.
+    Of P programs, program p takes BLOCK trials at p * BLOCK, (p + P) * BLOCK and so on.  It draws
+    all drafts first, of which a number, the prefix, is left; then it copies the rows of STEP
+    positions at a time, all loads before the first store.
 
     Args:
-        plan: [7, positions] int32, see above; ``positions`` is one more than there are drafts.
+        plan: [8, positions] int32, see above; ``positions`` is one more than there are drafts.
         cdf: [N, V] float64, the drafter's cumulative rows.
         logits_table, probs_table: [N, V] rows of the whole case, as the sampler is to see them.
         logits: [T * rows, V] out; ``probs``: [T * slots, V] out if DENSE.
         ids: [T * slots] int64 out; ``seeds``: [T * requests] int64 out.
         seed_base, seed_step: the seeds are ``base + step * row`` modulo 2**64 unless MIXED.
         row, slot: where this request begins within one copy of the case.
+        depth: the last position whose tables depend on the prefix; drafts from there on are no
+            part of it.
+        CACHE: how rows are stored (``cache_modifier``).
     """
     i = tl.arange(0, BLOCK)
     for part in range(tl.program_id(0), tl.cdiv(trials, BLOCK), tl.num_programs(0)):
         first = tl.zeros([], dtype=tl.int64) + part * BLOCK
         here = i < trials - first
         trial = first + first_trial + i
-        own_logits = logits + (first * rows + row) * VOCAB
-        own_probs = probs + (first * slots + slot) * VOCAB
-        own_ids = ids + first * slots + slot
         if MIXED:
             w0, w1, w2, w3 = stream_words(key, trial, number, 0, SEED_WORD)
             seed = joined(w0, w1).to(tl.int64, bitcast=True)
         else:
             seed = (trial * requests + number) * seed_step + seed_base
         tl.store(seeds + first * requests + number + i * requests, seed, mask=here)
+        own_ids = ids + first * slots + slot
         prefix = i ^ i
         w0 = prefix.to(tl.uint32)
         w1, w2, w3 = w0, w0, w0
-        for j in range(0, positions):
-            at = tl.load(plan + 2 * positions + j) + prefix * tl.load(plan + 3 * positions + j)
-            copy_row(logits_table, at, own_logits, i * rows + j, here, VOCAB, LANES)
-            if j < positions - 1:
-                if DENSE:
-                    at = tl.load(plan + 4 * positions + j)
-                    at += prefix * tl.load(plan + 5 * positions + j)
-                    copy_row(probs_table, at, own_probs, i * slots + j, here, VOCAB, LANES)
-                if j % 2 == 0:
-                    w0, w1, w2, w3 = stream_words(key, trial, number, j // 2, DRAFT_WORD)
-                else:
-                    w0, w1 = w2, w3
-                at = tl.load(plan + j) + prefix * tl.load(plan + positions + j)
-                token = draw_token(cdf, at, uniform(w0, w1), i >= 0, VOCAB, LANES)
-                shown = tl.where(tl.load(plan + 6 * positions + j) == 1, -1, token)
-                tl.store(own_ids + i * slots + j, shown.to(tl.int64), mask=here)
-                prefix = prefix * VOCAB + token
+        for j in range(0, positions - 1):
+            if j % 2 == 0:
+                w0, w1, w2, w3 = stream_words(key, trial, number, j // 2, DRAFT_WORD)
+            else:
+                w0, w1 = w2, w3
+            at = tl.load(plan + j) + prefix * tl.load(plan + positions + j)
+            token = draw_token(cdf, at, uniform(w0, w1), VOCAB, LANES, WAYS)
+            shown = tl.where(tl.load(plan + 6 * positions + j) == 1, -1, token)
+            tl.store(own_ids + i * slots + j, shown.to(tl.int64), mask=here)
+            prefix = tl.where(j < depth, prefix * VOCAB + token, prefix)
+        own_logits = logits + (first * rows + row) * VOCAB
+        own_probs = probs + (first * slots + slot) * VOCAB
+        for begin in range(0, positions, STEP):
+            these = begin + tl.arange(0, STEP)[None, :]
+            known = these < positions
+            cut = tl.load(plan + 7 * positions + these, mask=known, other=1)
+            before = prefix[:, None] >> cut if VOCAB == LANES else prefix[:, None] // cut
+            own = plan + 2 * positions
+            x = rows_at(logits_table, own, before, these, known, positions, VOCAB, LANES)
+            if DENSE:
+                own = plan + 4 * positions
+                fewer = these < positions - 1
+                y = rows_at(probs_table, own, before, these, fewer, positions, VOCAB, LANES)
+                place, kept = i[:, None] * slots + these, here[:, None] & fewer
+                put_rows(y, own_probs, place, kept, VOCAB, LANES, CACHE)
+            place, kept = i[:, None] * rows + these, here[:, None] & known
+            put_rows(x, own_logits, place, kept, VOCAB, LANES, CACHE)
 
 
 @triton.jit(
     do_not_specialize=[
-        "key", "first_trial", "trials", "number", "slot", "count", "limit", "start", "ends",
-        "slots", "requests", "width",
+        "key", "first_trial", "trials", "sixteens", "number", "slot", "count", "limit", "start",
+        "ends", "slots", "requests", "width",
     ]
 )  # fmt: skip
 def read_kernel(
-    plan, cdf, tokens, emitted, ids, columns, flag, key, first_trial, trials, stride, number, slot,
-    count, limit, start, ends, slots, requests, width,
-    VOCAB: tl.constexpr, BLOCK: tl.constexpr, LANES: tl.constexpr,
+    plan, cdf, tokens, emitted, ids, columns, flag, key, first_trial, trials, sixteens, number,
+    slot, count, limit, start, ends, slots, requests, width,
+    VOCAB: tl.constexpr, BLOCK: tl.constexpr, LANES: tl.constexpr, WAYS: tl.constexpr,
 ):  # fmt: skip
     """Check what one request emitted in BLOCK trials, and complete it by the target's own draws.
 
@@ -161,7 +209,7 @@ def read_kernel(
             on the prefix.
         cdf: [N, V] float64, read if ``limit`` > 1.
         tokens: [T * requests, width] int64; ``emitted``: [T * requests]; ``ids``: [T * slots].
-        columns: [C, stride] int16 out, written up to ``stride`` >= T.
+        columns: [C, 16 * sixteens] int16 out, written to their end, which is not before T.
         flag: int32, set to 1 where something is not as the contract says.
         slot, count: first draft slot of the request in one copy of the case, and its drafts.
         limit: tokens that are completed.
@@ -171,44 +219,55 @@ def read_kernel(
     first = tl.program_id(0).to(tl.int64) * BLOCK
     i = tl.arange(0, BLOCK)
     here = i < trials - first
-    kept = i < stride - first
+    wide = (first * 0 + sixteens) * 16
+    kept = i < wide - first
     trial = first + first_trial + i
-    wide = first * 0 + stride
-    tokens += (first * requests + number) * width
-    ids += first * slots + slot
+    # Pointers that move: as an index of 64 bits j would double what is compared with it.
+    own_tokens = tokens + (first * requests + number) * width + i * (requests * width)
+    own_ids = ids + first * slots + slot + i * slots
     columns += first
-    length = tl.load(emitted + first * requests + number + i * requests, mask=here, other=1) - 1
-    bad = (length < 0) | (length > count)
+    texts = columns + start * wide + i
+    drafts = columns + (start + limit) * wide + i
+    long = tl.load(emitted + first * requests + number + i * requests, mask=here, other=1) - 1
+    bad = ((long < 0) | (long > count)).to(tl.int32)
+    length = long.to(tl.int32)  # what 32 bits do not hold is bad
     prefix = i ^ i
-    final = length ^ length
+    final = i ^ i
     w0 = prefix.to(tl.uint32)
     w1, w2, w3 = w0, w0, w0
     for j in range(0, width):
-        token = tl.load(tokens + i * (requests * width) + j, mask=here, other=-1)
-        draft = (length ^ length) - 1
+        long = tl.load(own_tokens, mask=here, other=-1)
+        token = long.to(tl.int32)
+        draft = (i ^ i) - 1
         if j < count:
-            draft = tl.load(ids + i * slots + j, mask=here, other=-1)
-            tl.store(columns + (start + limit + j) * wide + i, draft.to(tl.int16), mask=kept)
-        bad |= (j < length) & ((token != draft) | (draft < 0))
-        bad |= (j <= length) & ((token < 0) | (token >= VOCAB))
-        bad |= (j > length) & (token != -1)
+            draft = tl.load(own_ids, mask=here, other=-1).to(tl.int32)
+            tl.store(drafts, draft.to(tl.int16), mask=kept)
         final = tl.where(j == length, token, final)
         if j < limit:
-            text = tl.minimum(tl.maximum(token, 0), VOCAB - 1).to(tl.int32)
+            text = tl.minimum(tl.maximum(token, 0), VOCAB - 1)
             if j > 0:
                 if j % 2 == 1:  # coin j - 1 completes position j
                     w0, w1, w2, w3 = stream_words(key, trial, number, j // 2, COMPLETION_WORD)
                 else:
                     w0, w1 = w2, w3
-                at = tl.load(plan + j) + prefix * tl.load(plan + limit + j)
                 open_ = here & (length < j)
-                drawn = draw_token(cdf, at, uniform(w0, w1), open_, VOCAB, LANES)
+                at = tl.load(plan) + tl.where(open_, prefix, 0) * tl.load(plan + limit)
+                drawn = draw_token(cdf, at, uniform(w0, w1), VOCAB, LANES, WAYS)
                 text = tl.where(open_, drawn, text)
-            tl.store(columns + (start + j) * wide + i, text.to(tl.int16), mask=kept)
+            tl.store(texts, text.to(tl.int16), mask=kept)
             prefix = prefix * VOCAB + text
+        bad |= (token != long).to(tl.int32)
+        bad |= ((j < length) & ((token != draft) | (draft < 0))).to(tl.int32)
+        bad |= ((j <= length) & ((token < 0) | (token >= VOCAB))).to(tl.int32)
+        bad |= ((j > length) & (token != -1)).to(tl.int32)
+        own_tokens += 1
+        own_ids += 1
+        plan += 1
+        texts += wide
+        drafts += wide
     tl.store(columns + ends * wide + i, length.to(tl.int16), mask=kept)
     tl.store(columns + (ends + requests) * wide + i, final.to(tl.int16), mask=kept)
-    tl.store(flag + (i ^ i), 1, mask=bad & here)
+    tl.store(flag + (i ^ i), 1, mask=(bad != 0) & here)
 
 
 @triton.jit
@@ -233,15 +292,15 @@ def cells_of(columns, recipe, i, loaded, stride, CHUNK: tl.constexpr):
     return cell
 
 
-@triton.jit(do_not_specialize=["trials", "length"])
+@triton.jit(do_not_specialize=["trials", "sixteens", "length"])
 def tables_kernel(
-    columns, recipes, counts, trials, stride, length, CHUNK: tl.constexpr, BINS: tl.constexpr,
+    columns, recipes, counts, trials, sixteens, length, CHUNK: tl.constexpr, BINS: tl.constexpr,
 ):  # fmt: skip
     """Count tables of a case; grid [P, tables], chunks p, p + P and so on are program p's.
 
     Args:
-        columns: [C, stride] int16 of which the first ``trials`` entries count; ``stride`` is a
-            multiple of 16, so that loads are wide.
+        columns: [C, 16 * sixteens] int16 of which the first ``trials`` entries count; loads are
+            wide.
         recipes: [tables, length] int64: terms, the column of the accepted drafts, the least and
             the most of them that belong to the table, whether these bounds hold, cells of one
             trial of a pair (0: no pairs), where the table begins in ``counts``, its cells; then
@@ -250,6 +309,7 @@ def tables_kernel(
         counts: [all cells] int64, added to; trials that do not belong are not counted.
         BINS: a power of two that no table exceeds, counted on the chip; 0: in ``counts``.
     """
+    stride = sixteens * 16
     recipe = recipes + tl.program_id(1) * length
     pairs = tl.load(recipe + 5)
     counts += tl.load(recipe + 6)

@@ -171,11 +171,14 @@ def run_trials(
     # A shorter last block still runs whole for subjects that are seeded per block.
     least = 1 if subject.capabilities.per_request_seeds else size
     cuts = list(_cuts(first_trial, first_trial + trials, first, size))
+    seeds = _seeds(builder, [start for start, _length in cuts])
     for number, (start, length) in enumerate(cuts):
         for after, many in cuts[number + 1 : number + 2]:
             builder.ahead(after, max(many, least))
         whole = max(length, least)
-        outcomes = run_block(subject, builder, start, whole, watch=start == first_trial)
+        outcomes = run_block(
+            subject, builder, start, whole, watch=start == first_trial, seed=seeds[number]
+        )
         counter.count(tallies, outcomes.head(length))
         if progress is not None:
             progress(start + length - first_trial, trials)
@@ -235,16 +238,31 @@ def stream_of(root_seed: int, case: Case) -> Stream:
 
 
 def run_block(
-    subject: Subject, builder: BlockBuilder, first_trial: int, trials: int, *, watch: bool = False
+    subject: Subject,
+    builder: BlockBuilder,
+    first_trial: int,
+    trials: int,
+    *,
+    watch: bool = False,
+    seed: int | None = None,
 ) -> Outcomes:
     """One call of the subject: build the batch, call, validate, complete.
+
+    Args:
+        subject: the sampler under test.
+        builder: of the case.
+        first_trial: the block's first trial.
+        trials: how many.
+        watch: whether a change of the input is looked for.
+        seed: of the global generators, if it is known already.
 
     Raises:
         SamplerFault: as :func:`run_trials`.
     """
     block = builder.build(first_trial, trials)
-    seed = builder.stream.bits64(first_trial, 0, 1, Purpose.SEED)
-    emission = call(subject, block.batch, int(seed), watch_input=watch)
+    if seed is None:
+        [seed] = _seeds(builder, [first_trial])
+    emission = call(subject, block.batch, seed, watch_input=watch)
     accepted, last, completed = builder.account(emission, block, first_trial)
     return Outcomes(
         first_trial=first_trial,
@@ -253,6 +271,12 @@ def run_block(
         last=last,
         completed=completed,
     )
+
+
+def _seeds(builder: BlockBuilder, starts: list[int]) -> list[int]:
+    """What the global generators are seeded with before each block, all drawn at once."""
+    seeds: list[int] = builder.stream.bits64(np.array(starts), 0, 1, Purpose.SEED).tolist()
+    return seeds
 
 
 def merge(parts: Sequence[Mapping[str, IntArray]]) -> dict[str, IntArray]:

@@ -14,7 +14,7 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
 from specverify import _device_kernels as kernels
-from specverify._device_sizes import BINS, COUNT_CHUNK, READ_BLOCK, fill_block
+from specverify import _device_sizes as sizes
 
 TYPES = {"cdf": "*fp64", "flag": "*i32", "plan": "*i32", "columns": "*i16", "key": "i64",
          "seed_base": "i64", "first_trial": "i64"}  # fmt: skip
@@ -22,7 +22,7 @@ ROWS = ("logits_table", "probs_table", "logits", "probs")
 WHOLE = ("ids", "seeds", "tokens", "emitted", "recipes", "counts", "index")
 
 
-def build(kernel: Any, architecture: int, logits: str, **constants: object) -> None:
+def build(kernel: Any, architecture: int, logits: str, warps: int = 4, **constants: object) -> None:
     known = {**dict.fromkeys(ROWS, logits), **dict.fromkeys(WHOLE, "*i64"), **TYPES}
     names = kernel.arg_names
     signature = {
@@ -32,10 +32,12 @@ def build(kernel: Any, architecture: int, logits: str, **constants: object) -> N
     aligned = {
         (i,): [["tt.divisibility", 16]]
         for i, name in enumerate(names)
-        if known.get(name, "").startswith("*") or name == "stride"
+        if known.get(name, "").startswith("*")
     }
     source = ASTSource(kernel, signature, places, aligned)
-    built = triton.compile(source, target=GPUTarget("cuda", architecture, 32))
+    built = triton.compile(
+        source, target=GPUTarget("cuda", architecture, 32), options={"num_warps": warps}
+    )
     conditional = conditional_collectives(machine_code(built.asm["cubin"]))
     print(  # noqa: T201
         f"{kernel.__name__} {logits} {len(built.asm['cubin'])} B"
@@ -47,12 +49,13 @@ if __name__ == "__main__":
     sm = int(sys.argv[1])
     for dtype, dense, vocab in (("*fp32", True, 16), ("*bf16", False, 256), ("*fp32", True, 5)):
         lanes = max(2, triton.next_power_of_2(vocab))
-        block = fill_block(lanes)
         build(
-            kernels.fill_kernel, sm, dtype, DENSE=dense, MIXED=dense, VOCAB=vocab, BLOCK=block,
-            LANES=lanes,
+            kernels.fill_kernel, sm, dtype, sizes.FILL_WARPS, DENSE=dense, MIXED=dense,
+            VOCAB=vocab, BLOCK=sizes.fill_block(lanes), LANES=lanes, WAYS=sizes.WAYS,
+            STEP=sizes.FILL_STEP, CACHE=sizes.FILL_CACHE,
         )  # fmt: skip
-    build(kernels.read_kernel, sm, "", VOCAB=16, BLOCK=READ_BLOCK, LANES=16)
-    for bins in (*BINS, 0):
-        build(kernels.tables_kernel, sm, "", CHUNK=COUNT_CHUNK, BINS=bins)
-    build(kernels.count_kernel, sm, "", CHUNK=COUNT_CHUNK)
+    block = {"VOCAB": 16, "BLOCK": sizes.READ_BLOCK, "LANES": 16, "WAYS": sizes.WAYS}
+    build(kernels.read_kernel, sm, "", sizes.READ_WARPS, **block)
+    for bins in (*sizes.BINS, 0):
+        build(kernels.tables_kernel, sm, "", sizes.COUNT_WARPS, CHUNK=sizes.COUNT_CHUNK, BINS=bins)
+    build(kernels.count_kernel, sm, "", CHUNK=sizes.COUNT_CHUNK)

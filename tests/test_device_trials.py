@@ -19,7 +19,7 @@ from specverify._blocks import BlockBuilder
 from specverify._cells import Cells, Seen, Term
 from specverify._device_blocks import DeviceBlocks
 from specverify._device_counts import count
-from specverify.cases import Case, RequestSpec, Seeding, make_case
+from specverify.cases import Case, RequestSpec, Seeding, TableRequest, make_case
 from specverify.checks.tables import tables_of
 from specverify.checks.verdict import Family
 from specverify.contract import Batch, Capabilities, Emission
@@ -42,6 +42,19 @@ CASES = (
     make_case("resident/idle", 3, (r(drafts=0), r(drafts=0)), True, seeding=Seeding.SAME),
     make_case("resident/half", 16, (r(drafts=2),), True, "bfloat16", seeding=Seeding.DESCENDING),
 )
+
+
+def deep(vocab: int, drafts: int) -> Case:
+    """A prefix of all drafts would overflow; the first two alone decide anything."""
+    generator = torch.Generator().manual_seed(vocab)
+    rows = [vocab**j if j <= 2 else 1 for j in range(drafts + 1)]
+    target = tuple(torch.randn(count, vocab, generator=generator) for count in rows)
+    draft = tuple(torch.softmax(table, dim=1) for table in target[:-1])
+    requests = (TableRequest(target=target, draft=draft), TableRequest(target=target[:1], draft=()))
+    return Case(name=f"resident/deep-V{vocab}", requests=requests, dense=True)
+
+
+DEEP = deep(8, 12), deep(5, 15)
 FIELDS = (
     "target_logits", "draft_token_ids", "draft_probs", "cu_drafts", "temperature", "top_k",
     "top_p", "min_p", "seeds", "positions",
@@ -59,7 +72,7 @@ def builders(case: Case, horizon: int) -> tuple[BlockBuilder, DeviceBlocks]:
 
 
 @pytest.mark.parametrize("horizon", [0, 1, 9])
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+@pytest.mark.parametrize("case", [*CASES, *DEEP], ids=lambda case: case.name)
 def test_blocks_are_the_same(case: Case, horizon: int) -> None:
     """Batches and completions; several blocks, beyond 2**32 trials as well."""
     host, device = builders(case, horizon)
@@ -163,12 +176,12 @@ def test_the_first_block_is_small_and_the_rest_are_not(monkeypatch: pytest.Monke
 def test_a_block_drawn_ahead_is_the_block(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
     """By fewer programs than there are parts, in any order."""
     monkeypatch.setattr(sizes, "AHEAD_PROGRAMS", 2)
-    monkeypatch.setattr(sizes, "FILL_LOGITS", 64)
+    monkeypatch.setattr(sizes, "FILL_WARPS", 1)
     host, device = builders(case, 0)
-    for first in (70, 140):
-        device.ahead(first, 70)
     for first in (0, 140, 70):
         ours, theirs = device.build(first, 70).batch, host.build(first, 70).batch
+        for after in (70, 140) if first == 0 else ():
+            device.ahead(after, 70)
         for name in FIELDS:
             left, right = getattr(ours, name), getattr(theirs, name)
             assert (left is right is None) or torch.equal(left, right), name
@@ -217,6 +230,12 @@ def outside(batch: Batch) -> Emission:
     return out
 
 
+def beyond_32_bits(batch: Batch) -> Emission:
+    out = reference(batch)
+    out.token_ids[41, 0] += 2**32
+    return out
+
+
 def not_the_draft(batch: Batch) -> Emission:
     out = reference(batch)
     long = out.num_emitted > 1
@@ -230,7 +249,7 @@ def behind(batch: Batch) -> Emission:
     return out
 
 
-@pytest.mark.parametrize("sampler", [too_long, outside, not_the_draft, behind])
+@pytest.mark.parametrize("sampler", [too_long, outside, beyond_32_bits, not_the_draft, behind])
 def test_faults_read_like_those_of_the_host(
     sampler: object, monkeypatch: pytest.MonkeyPatch
 ) -> None:
