@@ -45,10 +45,18 @@ class Built:
 
 
 def forms() -> Iterator[tuple[str, Any, dict[str, str], dict[str, Any]]]:
-    """Name, kernel, types of the pointers, constants (and, as at a launch, options)."""
-    yield from chain_forms()
-    yield from filter_forms()
-    yield from small_and_block_forms()
+    """Name, kernel, types of the pointers, constants (and, as at a launch, options).
+
+    Every kernel once more for rows whose tokens are not adjacent, with each form of q.
+    """
+    kernels: set[tuple[Any, int]] = set()
+    for form in (*chain_forms(), *filter_forms(), *small_and_block_forms()):
+        yield form
+        name, kernel, pointers, constants = form
+        kind = kernel, constants.get("Q", 0)
+        if kind not in kernels and "stride_v" in kernel.arg_names:
+            kernels.add(kind)
+            yield f"{name}, strided", kernel, pointers, constants
 
 
 def build(architecture: int = 90, *only: str) -> Iterator[Built]:
@@ -67,8 +75,12 @@ def _built(
         arg: pointers.get(arg, "constexpr" if arg in constants else "i64")
         for arg in kernel.arg_names
     }
-    # Strides of one token, and rows that start at a multiple of 16, are what a caller has.
-    fixed = {**constants, **{arg: 1 for arg in signature if arg.endswith("stride_v")}}
+    # Strides of one token, and rows that start at a multiple of 16, are what a caller mostly has.
+    strided = name.endswith("strided")
+    fixed = {
+        **constants,
+        **{arg: 1 for arg in signature if arg.endswith("stride_v") and not strided},
+    }
     signature.update(dict.fromkeys(fixed, "constexpr"))
     places = {(kernel.arg_names.index(arg),): value for arg, value in fixed.items()}
     aligned = {

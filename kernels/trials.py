@@ -30,7 +30,7 @@ from specverify.kernels._draw import (
 def rows_of(base, rows, stride_r, stride_v, here, vocab, other, LANES: tl.constexpr):
     """[BLOCK, LANES]: the rows ``rows`` (int64) of a matrix where ``here``, else ``other``."""
     lane = tl.arange(0, LANES)
-    at = (rows * stride_r)[:, None] + (lane if stride_v == 1 else lane.to(tl.int64) * stride_v)
+    at = (rows * stride_r)[:, None] + lane.to(tl.int64) * stride_v
     return tl.load(base + at, mask=here[:, None] & (lane < vocab)[None, :], other=other)
 
 

@@ -201,3 +201,16 @@ def test_table_drafter_draws_are_in_the_support() -> None:
     coins = torch.tensor([[0.0], [2.0**-53], [1 - 2.0**-53]], dtype=torch.float64)
     found = TableDrafter().propose(contexts([[0]] * 3, [1] * 3, 3, model=model, coins=coins))
     assert set(found.tokens[:, 0].tolist()) == {0, 2}
+
+
+def test_a_table_model_moves_as_a_whole() -> None:
+    """Rows are looked up by numbers that are on the device of the texts."""
+    model = TableModel([[torch.zeros(1, 3), torch.zeros(3, 3)], [torch.zeros(1, 3)]], 2)
+    moved = model.to("meta")
+    kept = [one for one in vars(model).values() if isinstance(one, torch.Tensor)]
+    there = [one for one in vars(moved).values() if isinstance(one, torch.Tensor)]
+    assert len(kept) == len(there) >= 4
+    assert {one.device.type for one in there} == {"meta"}
+    assert {one.device.type for one in kept} == {"cpu"}
+    assert moved.vocab_size == 3
+    assert moved.prompt_length == 2

@@ -171,8 +171,7 @@ class RoundRunner:
         self.width = max(plan.drafts)
         self.vocab = plan.case.vocab_size
         self.targets = TableModel([request.target for request in requests])
-        self.model = TableModel([_draft_logits(request) for request in requests], PROMPT)
-        self.model.table = self.model.table.to(device)
+        self.model = TableModel([_draft_logits(request) for request in requests], PROMPT).to(device)
         convention = subject.capabilities.convention
         laws = [table for r in requests for table in r.target_tables(convention)]
         self.law = np.concatenate(laws)

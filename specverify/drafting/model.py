@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 
 import torch
@@ -53,6 +54,14 @@ class TableModel:
         before = [(self._vocab**j - 1) // (self._vocab - 1) if self._vocab > 1 else j
                   for j in range(int(self.depths.max()))]  # fmt: skip
         self._before = torch.tensor(before, device=self.table.device)
+
+    def to(self, device: str | torch.device) -> TableModel:
+        """The same model with all of its tensors on a device; this one is not changed."""
+        moved = copy.copy(self)
+        for name, value in vars(self).items():
+            if isinstance(value, torch.Tensor):
+                setattr(moved, name, value.to(device))
+        return moved
 
     @property
     def vocab_size(self) -> int:
