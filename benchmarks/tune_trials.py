@@ -52,15 +52,9 @@ CHECKED = (
 )
 CHECKED_TRIALS = 60_000
 SIZE = 1 << 26
-FILL = "FILL_STEP", "FILL_WARPS", "FILL_CACHE", "WAYS"
-FILLS = tuple(
-    (step, warps, cache, ways)
-    for step, warps in ((1, 2), (1, 4), (1, 8), (2, 2), (2, 4), (2, 8))
-    for cache, ways in (("", 4), (".cs", 4), (".cs", 2))
-)
-READS = tuple(
-    (*cut, ways) for cut in ((64, 2), (128, 2), (128, 4), (256, 4), (256, 8)) for ways in (2, 4)
-)
+FILL = "FILL_STEP", "FILL_WARPS"
+FILLS = ((1, 2), (1, 4), (1, 8), (2, 2), (2, 4), (2, 8))
+READS = ((64, 2), (128, 2), (128, 4), (256, 4), (256, 8))
 COUNTS = ((2048, 4), (4096, 4), (4096, 8), (8192, 8))
 PROGRAMS = (528, 1056, 2112)
 ELEMENTS = (1 << 28, 1 << 29)
@@ -68,7 +62,7 @@ AHEAD = (132, 264, 396, 528, 792)
 BEST = 3
 BLOCKS = 40
 TINY = 1 << 14
-Cut = tuple[int | str, ...]
+Cut = tuple[int, ...]
 
 
 def _counts(case: Case, resident: bool) -> dict[str, IntArray]:
@@ -146,8 +140,7 @@ def kernels() -> list[Cut]:
     """Each kernel alone, its fastest cut first.
 
     Returns:
-        the fastest cuts of ``fill_kernel`` by threads and positions; the module's constants are
-        as they were.
+        the fastest cuts of ``fill_kernel``; the module's constants are as they were.
     """
     builder, count = _builder(), _size(SIZE)
     block = builder.build(0, count)
@@ -156,7 +149,7 @@ def kernels() -> list[Cut]:
     found = _times(functools.partial(builder.build, count, count), FILLS, *FILL)
     _show(f"fill ({', '.join(FILL)})", found)
     read = functools.partial(builder.account, emission, block, 0)
-    _show("read (trials, warps, ways)", _times(read, READS, "READ_BLOCK", "READ_WARPS", "WAYS"))
+    _show("read (trials, warps)", _times(read, READS, "READ_BLOCK", "READ_WARPS"))
     outcomes = run_block(SUBJECT, builder, 0, count)
     for families in (LOSSLESS, EVERYTHING):
         tables = tables_of(MAIN, families, SUBJECT.capabilities)
@@ -167,10 +160,7 @@ def kernels() -> list[Cut]:
         _show(f"{title} (chunk, warps)", _times(tally, COUNTS, "COUNT_CHUNK", "COUNT_WARPS"))
         programs = _times(tally, [(one,) for one in PROGRAMS], "COUNT_PROGRAMS")
         _show(f"{title} (programs)", programs)
-    best: dict[Cut, Cut] = {}
-    for _us, cut in sorted(found):
-        best.setdefault(cut[:2], cut)
-    return list(best.values())[:BEST]
+    return [cut for _us, cut in sorted(found)][:BEST]
 
 
 def few_programs(cuts: Sequence[Cut]) -> None:
@@ -256,21 +246,19 @@ def loop(fills: Sequence[Cut]) -> None:
         del batches
         print(
             f"2**{elements.bit_length() - 1} logits, {count:,} trials a block: sampler "
-            f"{alone:.0f} us, {count / alone * 1e6:.3g}/s; run_trials by {FILL}, programs ahead, "
-            "whether blocks are counted beside the sampler:",
+            f"{alone:.0f} us, {count / alone * 1e6:.3g}/s; run_trials by {FILL}, programs ahead:",
             flush=True,
         )
         for fill in fills:
             for programs in AHEAD:
-                _report(tables, (*fill, programs, True), count, alone)
-        _report(tables, (*fills[0], 264, False), count, alone)
-        _report(tables, (*fills[0], 0, False), count, alone)
+                _report(tables, (*fill, programs), count, alone)
+        _report(tables, (*fills[0], 0), count, alone)
     trials.DEVICE_ELEMENTS = kept
 
 
 def _report(tables: Sequence[Table], cut: Cut, count: int, alone: float) -> None:
     """One line: what one more block costs, and the rate of a whole run."""
-    with _set((*FILL, "AHEAD_PROGRAMS", "COUNT_BESIDE"), cut):
+    with _set((*FILL, "AHEAD_PROGRAMS"), cut):
         few, many = (_run_us(tables, number * count) for number in (4, BLOCKS))
     block, rate = (many - few) / (BLOCKS - 4), BLOCKS * count / many
     print(

@@ -178,7 +178,7 @@ class DeviceBlocks(BlockBuilder):
         Args:
             used: tensors of the current stream that are worked on.
         """
-        if not (self._ahead and sizes.COUNT_BESIDE):
+        if not self._ahead:
             return contextlib.nullcontext()
         aside = self._on_the_side()
         for tensor in used:
@@ -231,8 +231,8 @@ class DeviceBlocks(BlockBuilder):
                 (self._key, *self._seed_law, first_trial, trials, number, self._rows[number],
                  self._slots[number], self.counts[number] + 1, tables.depth, self._rows[-1], slots,
                  requests),
-                (probs is not None, mixed, self._vocab, block, self._lanes, sizes.WAYS,
-                 sizes.FILL_STEP, sizes.FILL_CACHE),
+                (probs is not None, mixed, self._vocab, block, self._lanes,
+                 sizes.FILL_STEP),
                 sizes.FILL_WARPS,
             )  # fmt: skip
         return _Drawn(logits, probs, ids, seeds)
@@ -310,7 +310,7 @@ class DeviceBlocks(BlockBuilder):
                 (self._key, first_trial, trials, sixteens, number, self._slots[number],
                  self.counts[number], self.horizons[number], self._starts[number], ends + number,
                  slots, requests, self.width + 1),
-                (self._vocab, sizes.READ_BLOCK, self._lanes, sizes.WAYS),
+                (self._vocab, sizes.READ_BLOCK, self._lanes),
                 sizes.READ_WARPS,
             )  # fmt: skip
         self.columns = columns

@@ -60,29 +60,17 @@ def cdf_entry(cdf, before, number, VOCAB: tl.constexpr, LANES: tl.constexpr):
 
 
 @triton.jit
-def draw_token(cdf, row, coin, VOCAB: tl.constexpr, LANES: tl.constexpr, WAYS: tl.constexpr):
+def draw_token(cdf, row, coin, VOCAB: tl.constexpr, LANES: tl.constexpr):
     """[BLOCK] int32: the number of entries of a cumulative row that do not exceed the coin.
 
-    A search that looks at WAYS - 1 entries at once (WAYS is 2 or 4): entries never fall, and the
-    last one is infinite.
+    A binary search: entries never fall, and the last one is infinite.
     """
     found = row ^ row
     before = row * VOCAB - 1
     for level in tl.static_range(1, 9):
-        if WAYS == 2 and LANES >> level > 0:
+        if LANES >> level > 0:
             x = cdf_entry(cdf, before, found + (LANES >> level), VOCAB, LANES)
             found = tl.where(x <= coin, found + (LANES >> level), found)
-        elif WAYS == 4 and LANES >> (2 * level) > 0:
-            part = LANES >> (2 * level)
-            x = cdf_entry(cdf, before, found + part, VOCAB, LANES)
-            y = cdf_entry(cdf, before, found + 2 * part, VOCAB, LANES)
-            z = cdf_entry(cdf, before, found + 3 * part, VOCAB, LANES)
-            found += (
-                tl.where(z <= coin, 3, tl.where(y <= coin, 2, tl.where(x <= coin, 1, 0))) * part
-            )
-        elif WAYS == 4 and LANES >> (2 * level) == 0 and LANES >> (2 * level - 1) > 0:
-            x = cdf_entry(cdf, before, found + 1, VOCAB, LANES)
-            found = tl.where(x <= coin, found + 1, found)
     return found
 
 
@@ -105,15 +93,16 @@ def rows_at(table, plan, prefix, j, known, positions, VOCAB: tl.constexpr, LANES
 
 
 @triton.jit
-def put_rows(
-    values, out, place, here, VOCAB: tl.constexpr, LANES: tl.constexpr, CACHE: tl.constexpr
-):
-    """[BLOCK, STEP, LANES] become the rows ``place`` [BLOCK, STEP] of a matrix, where ``here``."""
+def put_rows(values, out, place, here, VOCAB: tl.constexpr, LANES: tl.constexpr):
+    """[BLOCK, STEP, LANES] become the rows ``place`` [BLOCK, STEP] of a matrix, where ``here``.
+
+    Streaming stores, so that the tables that are read stay in the cache.
+    """
     lane = tl.arange(0, LANES)[None, None, :]
     here = here[:, :, None]
     if VOCAB != LANES:
         here = here & (lane < VOCAB)
-    tl.store(out + ((place * VOCAB)[:, :, None] + lane), values, mask=here, cache_modifier=CACHE)
+    tl.store(out + ((place * VOCAB)[:, :, None] + lane), values, mask=here, cache_modifier=".cs")
 
 
 # What changes from block to block or from request to request compiles nothing anew.
@@ -127,7 +116,7 @@ def fill_kernel(
     plan, cdf, logits_table, probs_table, logits, probs, ids, seeds, key, seed_base, seed_step,
     first_trial, trials, number, row, slot, positions, depth, rows, slots, requests,
     DENSE: tl.constexpr, MIXED: tl.constexpr, VOCAB: tl.constexpr, BLOCK: tl.constexpr,
-    LANES: tl.constexpr, WAYS: tl.constexpr, STEP: tl.constexpr, CACHE: tl.constexpr,
+    LANES: tl.constexpr, STEP: tl.constexpr,
 ):  # fmt: skip
     """Draw the drafts of one request and write its part of the batch.
 
@@ -145,7 +134,6 @@ def fill_kernel(
         row, slot: where this request begins within one copy of the case.
         depth: the last position whose tables depend on the prefix; drafts from there on are no
             part of it.
-        CACHE: how rows are stored (``cache_modifier``).
     """
     i = tl.arange(0, BLOCK)
     for part in range(tl.program_id(0), tl.cdiv(trials, BLOCK), tl.num_programs(0)):
@@ -168,7 +156,7 @@ def fill_kernel(
             else:
                 w0, w1 = w2, w3
             at = tl.load(plan + j) + prefix * tl.load(plan + positions + j)
-            token = draw_token(cdf, at, uniform(w0, w1), VOCAB, LANES, WAYS)
+            token = draw_token(cdf, at, uniform(w0, w1), VOCAB, LANES)
             shown = tl.where(tl.load(plan + 6 * positions + j) == 1, -1, token)
             tl.store(own_ids + i * slots + j, shown.to(tl.int64), mask=here)
             prefix = tl.where(j < depth, prefix * VOCAB + token, prefix)
@@ -186,9 +174,9 @@ def fill_kernel(
                 fewer = these < positions - 1
                 y = rows_at(probs_table, own, before, these, fewer, positions, VOCAB, LANES)
                 place, kept = i[:, None] * slots + these, here[:, None] & fewer
-                put_rows(y, own_probs, place, kept, VOCAB, LANES, CACHE)
+                put_rows(y, own_probs, place, kept, VOCAB, LANES)
             place, kept = i[:, None] * rows + these, here[:, None] & known
-            put_rows(x, own_logits, place, kept, VOCAB, LANES, CACHE)
+            put_rows(x, own_logits, place, kept, VOCAB, LANES)
 
 
 @triton.jit(
@@ -200,7 +188,7 @@ def fill_kernel(
 def read_kernel(
     plan, cdf, tokens, emitted, ids, columns, flag, key, first_trial, trials, sixteens, number,
     slot, count, limit, start, ends, slots, requests, width,
-    VOCAB: tl.constexpr, BLOCK: tl.constexpr, LANES: tl.constexpr, WAYS: tl.constexpr,
+    VOCAB: tl.constexpr, BLOCK: tl.constexpr, LANES: tl.constexpr,
 ):  # fmt: skip
     """Check what one request emitted in BLOCK trials, and complete it by the target's own draws.
 
@@ -252,7 +240,7 @@ def read_kernel(
                     w0, w1 = w2, w3
                 open_ = here & (length < j)
                 at = tl.load(plan) + tl.where(open_, prefix, 0) * tl.load(plan + limit)
-                drawn = draw_token(cdf, at, uniform(w0, w1), VOCAB, LANES, WAYS)
+                drawn = draw_token(cdf, at, uniform(w0, w1), VOCAB, LANES)
                 text = tl.where(open_, drawn, text)
             tl.store(texts, text.to(tl.int16), mask=kept)
             prefix = prefix * VOCAB + text

@@ -5,18 +5,11 @@ No count depends on any of these.
 
 from __future__ import annotations
 
-WAYS = 4
-"""A search among the tokens of a row looks at one entry less at a time: 2 (fewer loads) or 4
-(fewer that wait for each other)."""
 FILL_STEP, FILL_WARPS = 2, 4
 """Positions that a program of ``fill_kernel`` copies at a time, and its warps."""
-FILL_CACHE = ".cs"
-"""How it stores rows: streaming, so that the tables that it reads stay in the cache."""
 AHEAD_PROGRAMS = 264
 """Programs of ``fill_kernel`` that draw the next block while the sampler runs: two for each of 132
 multiprocessors, so that most of each is left to the sampler.  0: nothing is drawn ahead."""
-COUNT_BESIDE = True
-"""Whether a block is counted beside the sampler's next call."""
 READ_BLOCK, READ_WARPS = 128, 4
 """Trials of a program of ``read_kernel``, and its warps."""
 COUNT_CHUNK, COUNT_WARPS = 4096, 4

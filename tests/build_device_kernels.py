@@ -51,10 +51,10 @@ if __name__ == "__main__":
         lanes = max(2, triton.next_power_of_2(vocab))
         build(
             kernels.fill_kernel, sm, dtype, sizes.FILL_WARPS, DENSE=dense, MIXED=dense,
-            VOCAB=vocab, BLOCK=sizes.fill_block(lanes), LANES=lanes, WAYS=sizes.WAYS,
-            STEP=sizes.FILL_STEP, CACHE=sizes.FILL_CACHE,
+            VOCAB=vocab, BLOCK=sizes.fill_block(lanes), LANES=lanes,
+            STEP=sizes.FILL_STEP,
         )  # fmt: skip
-    block = {"VOCAB": 16, "BLOCK": sizes.READ_BLOCK, "LANES": 16, "WAYS": sizes.WAYS}
+    block = {"VOCAB": 16, "BLOCK": sizes.READ_BLOCK, "LANES": 16}
     build(kernels.read_kernel, sm, "", sizes.READ_WARPS, **block)
     for bins in (*sizes.BINS, 0):
         build(kernels.tables_kernel, sm, "", sizes.COUNT_WARPS, CHUNK=sizes.COUNT_CHUNK, BINS=bins)
