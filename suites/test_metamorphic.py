@@ -34,6 +34,9 @@ SUITE = Suite(
         _case(case="permuted", holds=relate.permuted),
         _case(case="split", holds=relate.split),
         _case(case="batch-sizes", holds=relate.other_sizes),
+        _numbers(
+            case="alone", holds=relate.alone, layouts=layouts.filtered_company, copies=4, share=0.25
+        ),
         _case(case="beside-greedy", holds=relate.beside_greedy, needs=("greedy",)),
         _case(case="beside-idle", holds=relate.beside_idle, needs=("zero_drafts",)),
         _case(
@@ -58,12 +61,14 @@ SUITE = Suite(
             holds=relate.other_formats,
             layouts=layouts.settings_and_numbers,
             copies=4,
+            share=1.0,
         ),
         _case(
             case="unread-rows",
             holds=relate.unread_rows,
             layouts=layouts.gapped,
             needs=("placeholders",),
+            copies=4,
         ),
         _numbers(case="padded-vocabulary", holds=relate.padded, coins=True),
         _numbers(case="added-constant", holds=relate.added_constant, layouts=layouts.exact_numbers),

@@ -441,6 +441,68 @@ class TemperatureKeptByShape(ChainSampler):
         return batch_probabilities(batch.replace(temperature=temperature, check_values=False))
 
 
+class AloneWithoutTopP(OtherSettings):
+    """A call of one request forgets top-p."""
+
+    def settings(self, batch: Batch) -> dict[str, torch.Tensor]:
+        return {"top_p": torch.ones_like(batch.top_p) if batch.num_requests == 1 else batch.top_p}
+
+
+class TemperatureInFloat32Alone(OtherSettings):
+    """Temperatures in any other format are taken for 1."""
+
+    def settings(self, batch: Batch) -> dict[str, torch.Tensor]:
+        plain = batch.temperature.dtype is torch.float32
+        return {"temperature": batch.temperature if plain else torch.ones_like(batch.temperature)}
+
+
+class TopPNearOneIsOff(OtherSettings):
+    """A top-p above 0.995 is taken for off."""
+
+    def settings(self, batch: Batch) -> dict[str, torch.Tensor]:
+        return {"top_p": torch.where(batch.top_p > 0.995, 1.0, batch.top_p)}
+
+
+class LateIdsRejected(ChainSampler):
+    """Drafts whose id does not fit into 15 bits are rejected."""
+
+    def accepts(self, step: Step) -> torch.Tensor:
+        return super().accepts(step) & (step.drafts < 32768)
+
+
+class LatePlaceholderRead(ChainSampler):
+    """A placeholder behind the fourth slot is verified like a draft."""
+
+    def begin(self, batch: Batch) -> Step:
+        step = super().begin(batch)
+        if step.proposed is not None:
+            slot = torch.arange(batch.num_drafts) - batch.cu_drafts[:-1][batch.draft_request]
+            step.proposed = step.proposed | (slot >= 4)
+        return step
+
+
+class AcceptCoinsOfEight(ChainSampler):
+    """A buffer holds eight accept coins, and begins anew."""
+
+    def accept_coins(self, step: Step) -> torch.Tensor:
+        coins = super().accept_coins(step)
+        if step.batch.coins is not None:
+            return coins
+        start = step.batch.cu_drafts[:-1][step.batch.draft_request]
+        return coins[start + (torch.arange(step.batch.num_drafts) - start) % 8]
+
+
+class FinalCoinInFloat16(ChainSampler):
+    """The last coin is a multiple of 2**-11."""
+
+    def begin(self, batch: Batch) -> Step:
+        step = super().begin(batch)
+        if batch.coins is None and step.coins.final is not None:
+            final = (step.coins.final * 2048).floor() / 2048
+            step.coins = Coins(accept=step.coins.accept, final=final)
+        return step
+
+
 CAUGHT_BY: dict[type[ChainSampler], tuple[str, str]] = {
     ResidualFloor: ("support", "masked"),
     DraftFloor: ("differential", "numbers"),
@@ -485,6 +547,13 @@ CAUGHT_BY: dict[type[ChainSampler], tuple[str, str]] = {
     AcceptCoinInFloat16: ("random", "dense-V6-K2-peaked"),
     FiltersKeptByShape: ("metamorphic", "settings-moved"),
     TemperatureKeptByShape: ("metamorphic", "settings-moved"),
+    AloneWithoutTopP: ("metamorphic", "alone"),
+    TemperatureInFloat32Alone: ("metamorphic", "number-formats"),
+    TopPNearOneIsOff: ("tail", "top-p-near-one"),
+    LateIdsRejected: ("tail", "late-ids-V65543"),
+    LatePlaceholderRead: ("differential", "long"),
+    AcceptCoinsOfEight: ("tail", "long-V41-K20"),
+    FinalCoinInFloat16: ("tail", "flat-V8193"),
 }
 """Suite and case of a quick run."""
 
@@ -501,6 +570,8 @@ CHEAP = (
     DraftRowsInFloat32Alone,
     PlaceholderRowRead,
     SlicedParameters,
+    AloneWithoutTopP,
+    LatePlaceholderRead,
 )
 """One of each kind: lengths, seeds, memory, precision, neighbours, randomness."""
 

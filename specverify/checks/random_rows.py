@@ -33,8 +33,23 @@ LONG = 24
 
 
 def long_proposals(capabilities: Capabilities) -> SearchStrategy[Batch]:
-    """Up to :data:`LONG` drafts, so near to p that most of them are accepted."""
-    return random_rows(capabilities, (2, 16), most=LONG, requests=3, distances=(0.05, 0.2))
+    """Up to :data:`LONG` drafts, so near to p that most of them are accepted.
+
+    In half of the batches every proposal has one slot, not among the first, that was never filled.
+    """
+    whole = random_rows(capabilities, (2, 16), most=LONG, requests=3, distances=(0.05, 0.2))
+    if not capabilities.placeholders:
+        return whole
+    near = random_rows(capabilities, (2, 16), most=LONG, requests=6, distances=(0.002, 0.02))
+    return whole | near.map(_with_late_gaps)
+
+
+def _with_late_gaps(batch: Batch) -> Batch:
+    """A placeholder in the second quarter of every proposal."""
+    counts, ids = batch.draft_counts, batch.draft_token_ids.clone()
+    long = counts >= 4
+    ids[(batch.cu_drafts[:-1] + counts // 4 + batch.seeds.view(torch.int64) % 2)[long]] = -1
+    return batch.replace(draft_token_ids=ids, check_values=False)
 
 
 def huge_rows(capabilities: Capabilities) -> SearchStrategy[Batch]:

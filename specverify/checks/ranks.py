@@ -99,7 +99,7 @@ class RankExperiment(TailExperiment):
 
     def plan(self, capabilities: Capabilities) -> Plan:
         """One test for each request; or why this subject cannot be asked."""
-        reason = self._unsupported(capabilities)
+        reason = self.unsupported(capabilities)
         return Plan(0, reason) if reason else Plan(len(self.make().cells))
 
     def tables(self, convention: str) -> list[Table]:

@@ -41,6 +41,16 @@ def settings_and_numbers(capabilities: Capabilities) -> SearchStrategy[Batch]:
     return plain_numbers(capabilities) | varied
 
 
+def filtered_company(capabilities: Capabilities) -> SearchStrategy[Batch]:
+    """Requests with settings that move the law of most rows, as far as the subject takes them."""
+    from specverify.layouts import batches_for
+
+    return batches_for(
+        capabilities, max_requests=6, max_drafts=2, vocab=(8, 40), views=False,
+        temperatures=(1.0, 2.0, 0.75), targets=("random", "shifted"), top_ps=(0.5, 0.9, 1.0, 0.1),
+    )  # fmt: skip
+
+
 def exact_numbers(capabilities: Capabilities) -> SearchStrategy[Batch]:
     """Logits on a grid on which adding a constant is exact, in float32 where it is taken."""
     from specverify.layouts import batches_for

@@ -15,6 +15,8 @@ from specverify.faults import SamplerFault
 
 SIZES = (1, 2, 8, 32)
 """Batch sizes that a request is verified in."""
+ALONE = 8
+"""Requests of a batch that are verified one by one."""
 SCALE = 1 + 1e-6
 """What a q that sums to 1 may be off by after an engine's own normalisation."""
 CONSTANT = 8.0
@@ -51,6 +53,15 @@ def other_sizes(asked: Asked, batch: Batch) -> list[Problem]:
         pairs = [(b, b) for b in range(size)]
         found += [one.under(f"batch of {size}") for one in asked.same(
             large, select(large, range(size)), pairs)]  # fmt: skip
+    return found
+
+
+def alone(asked: Asked, batch: Batch) -> list[Problem]:
+    """The first requests of a batch emit the same each in a call of its own."""
+    found: list[Problem] = []
+    for b in range(min(ALONE, batch.num_requests)):
+        parts = asked.same(batch, select(batch, [b]), [(b, 0)])
+        found += [one.under("in a call of its own") for one in parts]
     return found
 
 

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import time
 from collections.abc import Callable
 
 import numpy as np
@@ -25,18 +24,14 @@ from numpy.typing import NDArray
 
 from specverify import evidence
 from specverify.cases import Case, FloatArray, TableRequest
-from specverify.checks.account import Shard, first_trial_of, with_accounts
-from specverify.checks.experiment import Plan, Progress, Settings
-from specverify.checks.judge import Question, judge_early, judge_table
-from specverify.checks.statistical import step_of, void_if_dependent, watch_trials
+from specverify.checks.counted import CountedExperiment
+from specverify.checks.experiment import Plan, Settings
 from specverify.checks.tables import Table
-from specverify.checks.verdict import Family, Status, Verdict, exact_verdict
+from specverify.checks.verdict import Family
 from specverify.checks.watch import LOOKING_SHARE
-from specverify.contract import Capabilities, Guarantee
+from specverify.contract import Capabilities
 from specverify.evidence import Suspect
-from specverify.faults import SamplerFault
 from specverify.streams import Purpose, Stream
-from specverify.subjects import Subject
 from specverify.trials import IntArray, Outcomes
 
 HEAD = 8
@@ -137,7 +132,7 @@ def _draft_row(cells: NDArray[np.int64], sizes: FloatArray) -> torch.Tensor:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class TailExperiment:
+class TailExperiment(CountedExperiment):
     """Trials of a tail case: the mass of the tail, the likely tokens, and no other token ever.
 
     Attributes:
@@ -145,19 +140,12 @@ class TailExperiment:
         make: makes the tail case; called when it is needed, so that declaring is free.
     """
 
-    suite: str
-    case: str
     make: Callable[[], TailCase]
 
     def plan(self, capabilities: Capabilities) -> Plan:
         """Two tests for each position; or why this subject cannot be asked."""
-        reason = self._unsupported(capabilities)
+        reason = self.unsupported(capabilities)
         return Plan(0, reason) if reason else Plan(2 * len(self.make().cells))
-
-    def _unsupported(self, capabilities: Capabilities) -> str | None:
-        if capabilities.guarantee is not Guarantee.LOSSLESS:
-            return f"the sampler declares itself {capabilities.guarantee}, so no law is promised"
-        return self.make().case.unsupported(capabilities)
 
     def tables(self, convention: str) -> list[Table]:
         """What is counted."""
@@ -167,50 +155,19 @@ class TailExperiment:
         """Trials that are needed, and trials that will be run."""
         return tail_budget(self.make(), convention, settings)
 
-    def run(
-        self, subject: Subject, settings: Settings, progress: Progress | None = None
-    ) -> list[Verdict]:
-        """Run the trials and judge every table; a fault of the subject is one FAIL."""
-        started = time.perf_counter()
-        reason = self._unsupported(subject.capabilities)
-        if reason:
-            return [exact_verdict(self, "case", Status.NOT_SUPPORTED, reason)]
-        case, convention = self.make().case, subject.capabilities.convention
-        tables = self.tables(convention)
-        planned, trials = self.budget(convention, settings)
-        shard = Shard.of_run(
-            subject, self.suite, case.name, settings, trials, step_of(subject, case)
-        )
-        first = first_trial_of(shard, settings)
-        try:
-            watches, done = watch_trials(
-                subject, case, tables, settings, trials, progress, first_trial=first
-            )
-        except SamplerFault as fault:
-            verdict = exact_verdict(self, "contract", Status.FAIL, str(fault))
-            return [dataclasses.replace(verdict, first_trial=first)]
-        stopped = any(watch.alarm is not None for watch in watches)
-        verdicts = []
-        for watch in watches:
-            question = Question(
-                suite=self.suite,
-                case=self.case,
-                settings=settings,
-                planned=planned,
-                trials=done,
-                requested_tv=_promised(watch.law, planned, settings),
-            )
-            verdict = (
-                judge_early(watch, question)
-                if stopped
-                else judge_table(watch.table, watch.counts, question)
-            )
-            verdicts.append(dataclasses.replace(verdict, first_trial=first))
-        verdicts = with_accounts(verdicts, watches, shard, done, settings)
-        seconds = (time.perf_counter() - started) / len(tables)
-        return void_if_dependent(
-            [dataclasses.replace(verdict, seconds=seconds) for verdict in verdicts]
-        )
+    def asked_of(self, capabilities: Capabilities) -> tuple[Case, list[Table]]:
+        """What is run, and what is counted."""
+        return self.make().case, self.tables(capabilities.convention)
+
+    def budget_of(self, capabilities: Capabilities, settings: Settings) -> tuple[int, int]:
+        """Trials that are needed, and trials that will be run."""
+        return self.budget(capabilities.convention, settings)
+
+    def promised(self, law: FloatArray, planned: int, settings: Settings) -> float:
+        """The deviation that the planned trials catch in a table."""
+        if law.shape[0] == 2:
+            return float(law[1]) * noticed(settings)
+        return super().promised(law, planned, settings)
 
 
 def tail_tables(found: TailCase, convention: str) -> list[Table]:
@@ -269,16 +226,6 @@ def tail_budget(found: TailCase, convention: str, settings: Settings) -> tuple[i
 def noticed(settings: Settings) -> float:
     """The relative deviation of the tail's mass that a run promises to notice."""
     return NOTICED.get(settings.profile.name, 0.3)
-
-
-def _promised(law: FloatArray, planned: int, settings: Settings) -> float:
-    """The deviation that the planned trials catch in a table."""
-    alpha = settings.alpha * (1 - LOOKING_SHARE)
-    if law.shape[0] == 2:
-        return float(law[1]) * noticed(settings)
-    return evidence.pooled_detectable_tv(
-        evidence.pool(law, planned), planned, alpha, settings.power
-    )
 
 
 def cell_of(outcomes: Outcomes, *, cells: NDArray[np.int64], at: int, request: int = 0) -> IntArray:

@@ -65,6 +65,10 @@ if TYPE_CHECKING:
     from specverify.evidence.multiplicity import e_holm as e_holm
     from specverify.evidence.multiplicity import global_log_e as global_log_e
     from specverify.evidence.multiplicity import holm as holm
+    from specverify.evidence.occupancy import distinct_detectable as distinct_detectable
+    from specverify.evidence.occupancy import distinct_draws_needed as distinct_draws_needed
+    from specverify.evidence.occupancy import distinct_law as distinct_law
+    from specverify.evidence.occupancy import distinct_test as distinct_test
     from specverify.evidence.pooling import Pooling as Pooling
     from specverify.evidence.pooling import pool as pool
     from specverify.evidence.power import detectable_tv as detectable_tv
@@ -114,6 +118,7 @@ _MODULES = {
     "multiplicity": (
         "Culprits bonferroni_share bonferroni_shares e_bh e_closed e_holm global_log_e holm"
     ),
+    "occupancy": "distinct_detectable distinct_draws_needed distinct_law distinct_test",
     "pooling": "Pooling pool",
     "power": "detectable_tv pooled_detectable_tv trials_needed trials_needed_for_law",
     "records": "Certificate Evidence",

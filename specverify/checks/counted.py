@@ -1,0 +1,141 @@
+"""Trials of a case whose tables it brings itself: by id, by rank, by what is likely.
+
+The cases of :mod:`specverify.checks.statistical` are small, and their tables follow from them.
+Where the vocabulary is large, a table of all tokens would say nothing, so an experiment chooses its
+cells and plans its trials by what it wants to notice.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Sequence
+
+from specverify import evidence
+from specverify.cases import Case, FloatArray
+from specverify.checks.account import Shard, first_trial_of, with_accounts
+from specverify.checks.experiment import Plan, Progress, Settings
+from specverify.checks.judge import Question, judge_early, judge_table
+from specverify.checks.statistical import step_of, void_if_dependent, watch_trials
+from specverify.checks.tables import Table
+from specverify.checks.verdict import Status, Verdict, exact_verdict
+from specverify.checks.watch import LOOKING_SHARE, TableWatch
+from specverify.contract import Capabilities, Guarantee
+from specverify.faults import SamplerFault
+from specverify.subjects import Subject
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CountedExperiment:
+    """Trials of one case, judged by tables of its own.
+
+    Attributes:
+        suite, case: where it belongs.
+    """
+
+    suite: str
+    case: str
+
+    def asked_of(self, capabilities: Capabilities) -> tuple[Case, list[Table]]:
+        """What is run for subjects of a kind, and what is counted."""
+        raise NotImplementedError
+
+    def budget_of(self, capabilities: Capabilities, settings: Settings) -> tuple[int, int]:
+        """Trials that are needed for subjects of a kind, and trials that will be run."""
+        raise NotImplementedError
+
+    def promised(self, law: FloatArray, planned: int, settings: Settings) -> float:
+        """The deviation that the planned trials catch in a table."""
+        alpha = settings.alpha * (1 - LOOKING_SHARE)
+        pooling = evidence.pool(law, planned)
+        return evidence.pooled_detectable_tv(pooling, planned, alpha, settings.power)
+
+    def beyond(
+        self,
+        subject: Subject,  # noqa: ARG002
+        watches: Sequence[TableWatch],  # noqa: ARG002
+        question: Question,  # noqa: ARG002
+        *,
+        stopped: bool,  # noqa: ARG002
+    ) -> list[Verdict]:
+        """What the counts say beyond the laws of their tables.
+
+        Args:
+            subject: under test.
+            watches: the tables with their counts.
+            question: what they have in common.
+            stopped: whether a table was rejected before all trials were run.
+        """
+        return []
+
+    def plan(self, capabilities: Capabilities) -> Plan:
+        """One test for each table; or why this subject cannot be asked."""
+        reason = self.unsupported(capabilities)
+        return Plan(0, reason) if reason else Plan(len(self.asked_of(capabilities)[1]))
+
+    def unsupported(self, capabilities: Capabilities) -> str | None:
+        """Why a subject cannot be asked; ``None`` if it can."""
+        if capabilities.guarantee is not Guarantee.LOSSLESS:
+            return f"the sampler declares itself {capabilities.guarantee}, so no law is promised"
+        return self.asked_of(capabilities)[0].unsupported(capabilities)
+
+    def run(
+        self, subject: Subject, settings: Settings, progress: Progress | None = None
+    ) -> list[Verdict]:
+        """Run the trials and judge every table; a fault of the subject is one FAIL."""
+        started = time.perf_counter()
+        reason = self.unsupported(subject.capabilities)
+        if reason:
+            return [exact_verdict(self, "case", Status.NOT_SUPPORTED, reason)]
+        case, tables = self.asked_of(subject.capabilities)
+        planned, trials = self.budget_of(subject.capabilities, settings)
+        shard = Shard.of_run(
+            subject, self.suite, case.name, settings, trials, step_of(subject, case)
+        )
+        first = first_trial_of(shard, settings)
+        try:
+            watches, done = watch_trials(
+                subject, case, tables, settings, trials, progress, first_trial=first
+            )
+        except SamplerFault as fault:
+            verdict = exact_verdict(self, "contract", Status.FAIL, str(fault))
+            return [dataclasses.replace(verdict, first_trial=first)]
+        verdicts = self._judged(subject, settings, watches, planned, done)
+        own = with_accounts(verdicts[: len(watches)], watches, shard, done, settings)
+        verdicts = [*own, *verdicts[len(watches) :]]
+        seconds = (time.perf_counter() - started) / len(verdicts)
+        return void_if_dependent(
+            [
+                dataclasses.replace(verdict, seconds=seconds, first_trial=first)
+                for verdict in verdicts
+            ]
+        )
+
+    def _judged(
+        self,
+        subject: Subject,
+        settings: Settings,
+        watches: Sequence[TableWatch],
+        planned: int,
+        done: int,
+    ) -> list[Verdict]:
+        """One verdict for each table, then what is beyond them."""
+        question = Question(
+            suite=self.suite,
+            case=self.case,
+            settings=settings,
+            planned=planned,
+            trials=done,
+            requested_tv=0.0,
+        )
+        stopped = any(watch.alarm is not None for watch in watches)
+        verdicts = []
+        for watch in watches:
+            own = self.promised(watch.law, planned, settings)
+            asked = dataclasses.replace(question, requested_tv=own)
+            verdicts.append(
+                judge_early(watch, asked)
+                if stopped
+                else judge_table(watch.table, watch.counts, asked)
+            )
+        return verdicts + self.beyond(subject, watches, question, stopped=stopped)
