@@ -6,8 +6,8 @@ import itertools
 from collections.abc import Iterator
 from typing import Any
 
-from specverify.kernels._launch import ONE_HOT, Plan, constants_of
-from specverify.kernels.chain import chain_kernel
+from specverify.kernels._launch import Plan, constants_of
+from specverify.kernels.chain import ONE_HOT, chain_kernel
 from specverify.kernels.chain_rounds import rounds_kernel
 
 Form = tuple[str, Any, dict[str, str], dict[str, Any]]
