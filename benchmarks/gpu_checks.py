@@ -41,6 +41,8 @@ from specverify.reference import reference
 VOCABS = (2, 3, 31, 257, 1025, 4099, 32000, 128256, 151936)
 CHAIN = TritonChain(small_vocab=0)
 """The chain kernel for every batch; ``triton_chain`` sends them elsewhere."""
+Bets = dict[str, torch.Tensor]
+_MANY, _AT_ONCE = 1_000_000, 192
 SAMPLERS = {"chain": CHAIN, "routed": triton_chain}
 
 
@@ -255,40 +257,83 @@ def law() -> tuple[bool, str]:
     return good, "; ".join(lines)
 
 
+def many() -> tuple[bool, str]:
+    """Injected coins at V = 151,936: a million rows against the float64 reference."""
+    generator = torch.Generator(device="cuda").manual_seed(22)
+    rows = requests = differ = beyond = 0
+    while rows < _MANY:
+        dtype = (torch.bfloat16, torch.float32)[requests // _AT_ONCE % 2]
+        batch = random_batch(
+            generator, 151936, _AT_ONCE, 6, dtype, dense=requests // _AT_ONCE % 4 < 2, coins=True
+        )
+        found = disagreements(batch, CHAIN(batch), reference(batch))
+        rows += batch.target_logits.shape[0]
+        requests += _AT_ONCE
+        differ += len(found)
+        beyond += sum(not one.lawful for one in found)
+    return beyond == 0, f"{requests} requests, {rows} rows, {differ} differ, {beyond} beyond"
+
+
+def _wrong_laws(row: torch.Tensor, p: torch.Tensor, q: torch.Tensor, kind: str) -> Bets:
+    """Laws of the first token of samplers with a bug, by name."""
+    if kind == "dense":
+        kept = torch.minimum(p, q)
+        again = kept + (1 - kept.sum()) * p
+    else:
+        again = q * p + (q * (1 - p)).sum() * p
+    mild = torch.softmax(row / 1.01, 0)
+    return {"recovered from p": again, "drafts kept": q, "temperature 1.01": mild}
+
+
 def wide_law() -> tuple[bool, str]:
-    """V = 128,256: the first token, pooled into 513 cells by probability and by id."""
+    """Large vocabularies: the first token, pooled into 513 cells by probability and by id.
+
+    Beside the test of all directions a bet on each of some wrong laws: log e is what the counts
+    would have won, and 20.7 (log 1e9) of one would be a failure.
+    """
+    parts = [_wide_law(vocab, kind) for vocab in (128256, 151936) for kind in ("dense", "one-hot")]
+    return all(good for good, _ in parts), "; ".join(text for _, text in parts)
+
+
+def _wide_law(vocab: int, kind: str) -> tuple[bool, str]:
     from scipy.stats import chi2
 
     generator = torch.Generator(device="cuda").manual_seed(3)
-    vocab, requests, lines, good = 128256, 1 << 16, [], True
     row = torch.randn(1, vocab, device="cuda", generator=generator).mul_(2.5).bfloat16()
     p = torch.softmax(row[0].double(), 0)
-    q = torch.softmax(row[0].double() + torch.randn(
-        vocab, device="cuda", generator=generator, dtype=torch.float64), 0)  # fmt: skip
-    top = p.topk(256).indices
+    noise = torch.randn(vocab, device="cuda", generator=generator, dtype=torch.float64)
+    q = torch.softmax(row[0].double() + noise, 0)
     cell = 256 + torch.arange(vocab, device="cuda") * 257 // vocab
-    cell[top] = torch.arange(256, device="cuda")
-    expected = torch.zeros(513, dtype=torch.float64, device="cuda").index_add_(0, cell, p)
+    cell[p.topk(256).indices] = torch.arange(256, device="cuda")
+
+    def pooled(law: torch.Tensor) -> torch.Tensor:
+        return torch.zeros(513, dtype=torch.float64, device="cuda").index_add_(0, cell, law)
+
+    requests, rounds = 1 << 16, 40
     cu = torch.arange(requests + 1, device="cuda")
-    ones = torch.ones(requests, device="cuda")
-    for kind in ("dense", "one-hot"):
-        counts = torch.zeros(513, dtype=torch.int64, device="cuda")
-        probs = q.float()[None].expand(requests, vocab) if kind == "dense" else None
-        workspace, n = Workspace("cuda"), 0
-        for turn in range(40):
-            drafts = torch.multinomial(q, requests, replacement=True, generator=generator)
-            seeds = torch.arange(requests, device="cuda") + turn * requests
-            ids, _ = verify_chain(
-                row.expand(2 * requests, vocab), drafts, cu, ones, seeds, seeds % 5, max_drafts=1,
-                proposal=Proposal(probs=probs), workspace=workspace,
-            )  # fmt: skip
-            counts += torch.bincount(cell[ids[:, 0]], minlength=513)
-            n += requests
-        statistic = float(((counts - expected * n) ** 2 / (expected * n)).sum())
-        tail = float(chi2.sf(statistic, 512))
-        good &= tail > 1e-9
-        lines.append(f"{kind} n={n:.1e} p={tail:.3g}")
-    return good, "; ".join(lines)
+    counts = torch.zeros(513, dtype=torch.int64, device="cuda")
+    probs = q.float()[None].expand(requests, vocab) if kind == "dense" else None
+    workspace = Workspace("cuda")
+    for turn in range(rounds):
+        drafts = torch.multinomial(q, requests, replacement=True, generator=generator)
+        seeds = torch.arange(requests, device="cuda") + turn * requests
+        ids, _ = verify_chain(
+            row.expand(2 * requests, vocab), drafts, cu, torch.ones(requests, device="cuda"),
+            seeds, seeds % 5, max_drafts=1, proposal=Proposal(probs=probs), workspace=workspace,
+        )  # fmt: skip
+        counts += torch.bincount(cell[ids[:, 0]], minlength=513)
+    n, law = rounds * requests, pooled(p)
+    statistic = float(((counts - law * n) ** 2 / (law * n)).sum())
+    tail = float(chi2.sf(statistic, 512))
+    bets = {
+        name: float((counts * (pooled(wrong) / law).log()).sum())
+        for name, wrong in _wrong_laws(row[0].double(), p, q, kind).items()
+    }
+    seen = evidence.detectable_tv(513, n, 1e-6, 0.999)
+    won = ", ".join(f"{name} {log_e:.0f}" for name, log_e in bets.items())
+    return tail > 1e-9 and max(bets.values()) < 20.7, (
+        f"V={vocab} {kind} n={n:.1e} p={tail:.3g} (sees TV {seen:.1e}; log e: {won})"
+    )
 
 
 def large() -> tuple[bool, str]:
@@ -351,6 +396,7 @@ CHECKS: dict[str, Callable[[], tuple[bool, str]]] = {
         forms,
         law,
         wide_law,
+        many,
         large,
         graph,
         filters,
