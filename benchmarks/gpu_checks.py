@@ -24,7 +24,7 @@ from gpu_soak import filters, memory, sanitize, sequential, soak, suites
 from inputs import Case, build
 from kernel_batches import random_batch
 from kernel_budget import disagreements
-from small_checks import block, small
+from small_checks import block, small, small_filtered
 from specverify.kernels import (
     Plan,
     Proposal,
@@ -402,6 +402,7 @@ CHECKS: dict[str, Callable[[], tuple[bool, str]]] = {
         filters,
         sequential,
         small,
+        small_filtered,
         block,
         memory,
         soak,

@@ -64,7 +64,7 @@ def _hard(batch: Batch, generator: torch.Generator) -> Batch:
 def _filters_part(job: tuple[torch.dtype, bool, str]) -> tuple[int, int, list[str]]:
     """One dtype and form of q in a process of its own, so that kernels compile side by side."""
     dtype, dense, convention = job
-    sampler = TritonChain(convention=convention)
+    sampler = TritonChain(convention=convention, small_vocab=0)
     right = reference_for(sampler.capabilities)
     generator = torch.Generator(device="cuda").manual_seed(18)
     total = differ = 0
@@ -222,9 +222,14 @@ def sanitize() -> tuple[bool, str]:
     generator = torch.Generator(device="cuda").manual_seed(20)
     count, chain = 0, TritonChain(small_vocab=0)
     for vocab, dense, coins in ((300, True, False), (300, True, True), (2100, False, False)):
-        batch = random_batch(generator, vocab, 4, 2, torch.bfloat16, dense=dense, coins=coins)
+        batch, tiny = (
+            random_batch(generator, size, 4, 2, torch.bfloat16, dense=dense, coins=coins)
+            for size in (vocab, 60)
+        )
         for sampler, one in (
-            (chain, batch), (triton_chain, batch), (triton_vllm, with_filters(batch, generator)),
+            (triton_chain, with_filters(tiny, generator)),
+            (triton_vllm, with_filters(tiny, generator)), (chain, batch), (triton_chain, batch),
+            (triton_vllm, with_filters(batch, generator)),
             (triton_chain, with_filters(batch, generator)),
         ):  # fmt: skip
             out = sampler(one)

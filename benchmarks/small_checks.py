@@ -11,17 +11,19 @@ import torch
 from kernel_batches import random_batch
 from kernel_budget import disagreements
 from scipy.stats import chisquare
-from specverify.kernels import Proposal
+from specverify.kernels import Proposal, TritonChain
 from specverify.kernels._launch_block import triton_block, verify_block
 from specverify.kernels._launch_small import verify_small
 
 from specverify import evidence
-from specverify.cases import RequestSpec, make_case
+from specverify.cases import Case, RequestSpec, make_case
+from specverify.checks.oracle import reference_for
 from specverify.checks.tables import tables_of
 from specverify.checks.verdict import Family
 from specverify.contract import Batch, Capabilities, Emission
 from specverify.reference import reference
 from specverify.reference.block import reference_block
+from specverify.sampling import CONVENTIONS
 from specverify.subjects import Subject
 from specverify.trials import run_trials
 
@@ -52,6 +54,10 @@ def law(subject: Subject, vocab: int, drafts: int, trials: int, dense: bool) -> 
     """Trials drawn and counted on the device; the joint law of all tokens of a request."""
     name = f"gpu law V={vocab} K={drafts} {dense}"
     case = make_case(name, vocab, (RequestSpec(drafts=drafts),), dense)
+    return _law_of(subject, case, trials)
+
+
+def _law_of(subject: Subject, case: Case, trials: int) -> tuple[bool, str]:
     tables = tables_of(case, (Family.LAW, Family.INDEPENDENCE), subject.capabilities)
     counts = run_trials(subject, case, tables, root_seed=5, trials=trials, device="cuda")
     lines, good = [], True
@@ -66,8 +72,9 @@ def law(subject: Subject, vocab: int, drafts: int, trials: int, dense: bool) -> 
                 f"certified {found.tv_upper:.1e} sees "
                 f"{evidence.detectable_tv(table.cells, int(table_counts.sum()), 1e-6, 0.999):.1e}"
             )
-    kind = "dense" if dense else "one-hot"
-    return good, f"V={vocab} K={drafts} {kind} n={trials:.1e}: {', '.join(lines)}"
+    kind = "dense" if case.dense else "one-hot"
+    drafts = case.requests[0].num_drafts
+    return good, f"V={case.vocab_size} K={drafts} {kind} n={trials:.1e}: {', '.join(lines)}"
 
 
 def _laws(jobs: list[tuple[bool, str]]) -> tuple[bool, str]:
@@ -83,6 +90,46 @@ def _in_parallel(part: Callable[[Part], tuple[int, int, int]]) -> tuple[int, ...
     with concurrent.futures.ProcessPoolExecutor(6, mp_context=context) as pool:
         parts = list(pool.map(part, itertools.product(DTYPES, (True, False))))
     return tuple(map(sum, zip(*parts, strict=True)))
+
+
+_SETTINGS = ((3, 1.0, 0.0), (0, 0.5, 0.0), (2, 0.9, 0.01), (0, 1.0, 0.2), (0, 1.0, 0.0))
+
+
+def _filtered_part(job: Part) -> tuple[int, int, int]:
+    """Requests of which most filter, those that differ, those beyond the budget."""
+    generator = torch.Generator(device="cuda").manual_seed(23)
+    differ = beyond = total = 0
+    for vocab, convention in itertools.product((3, 16, 31, 64, 200), ("reference", "vllm")):
+        batch = random_batch(generator, vocab, 2000, 4, job[0], dense=job[1], coins=True)
+        pick = torch.arange(2000, device="cuda") % len(_SETTINGS)
+        k, p, m = (
+            torch.tensor(column, device="cuda")[pick] for column in zip(*_SETTINGS, strict=True)
+        )
+        batch = batch.replace(top_k=k, top_p=p, min_p=m, check_values=False)
+        sampler = TritonChain(convention=convention)
+        right = reference_for(sampler.capabilities)(batch)
+        found = disagreements(batch, sampler(batch), right, CONVENTIONS[convention])
+        total += 2000
+        differ += len(found)
+        beyond += sum(not one.lawful for one in found)
+    return total, differ, beyond
+
+
+def small_filtered() -> tuple[bool, str]:
+    """Small vocabularies with filters: token for token, and the law of a filtered case."""
+    total, differ, beyond = _in_parallel(_filtered_part)
+    specs = [
+        RequestSpec(drafts=2, top_k=3), RequestSpec(drafts=1, top_p=0.7),
+        RequestSpec(drafts=1, min_p=0.1),
+    ]  # fmt: skip
+    jobs = []
+    for number, spec in enumerate(specs):
+        case = make_case(f"gpu filtered law {number}", 7, (spec,), True)
+        jobs.append(_law_of(Subject.of(TritonChain(), "triton"), case, 20_000_000))
+    good, text = _laws(jobs)
+    return good and beyond <= 3, (
+        f"{total} requests, {differ} differ, {beyond} beyond the budget of an unfiltered row{text}"
+    )
 
 
 def _small_part(job: Part) -> tuple[int, int, int]:

@@ -64,6 +64,13 @@ def inverse_temperature(temperature):
 
 
 @triton.jit
+def filters_on(temperature, top_k, top_p, min_p, vocab):
+    """Whether a request has a filter that changes its law."""
+    some = ((top_k > 0) & (top_k < vocab)) | (top_p < 1) | (min_p > 0)
+    return some & (temperature > 0)
+
+
+@triton.jit
 def tile_exponentials(x, top, scale):
     """exp((x - top) / T): 0 at -inf, also in a tile that holds nothing else."""
     anchor = tl.where(top == float("-inf"), 0.0, top)

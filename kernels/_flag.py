@@ -8,7 +8,7 @@ import torch
 import triton
 import triton.language as tl
 from specverify.kernels._direct import launch
-from specverify.kernels.filtered import filters_on
+from specverify.kernels._draw import filters_on
 
 from specverify.contract import Batch
 

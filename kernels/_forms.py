@@ -14,6 +14,11 @@ Form = tuple[str, Any, dict[str, str], dict[str, Any]]
 
 _LOGITS = {"bf16": "*bf16", "fp16": "*fp16", "fp32": "*fp32"}
 _REALS = ("tops", "masses", "q_tops", "q_masses", "ratios", "accept_coins", "final_coins")
+_FILTERS: dict[str, dict[str, Any]] = {
+    "": {},
+    " filters": {"FILTERED": True},
+    " filters sequential": {"FILTERED": True, "SEQUENTIAL": True},
+}
 _WHOLE = ("drafts", "cu_drafts", "seeds", "positions", "tokens", "emitted", "bests", "lengths")
 
 
@@ -21,6 +26,7 @@ def _pointers(kernel: Any, logits: str, form: int) -> dict[str, str]:
     types = {
         **dict.fromkeys(_REALS, "*fp64"), **dict.fromkeys(_WHOLE, "*i64"), "passes": "*i32",
         "logits": logits, "q_ptr": "*fp32" if form == 1 else logits, "temperature": "*fp32",
+        "top_ks": "*i64", "top_ps": "*fp32", "min_ps": "*fp32",
         "draft_temperature": "*fp32",
     }  # fmt: skip
     return {name: kind for name, kind in types.items() if name in kernel.arg_names}
@@ -31,9 +37,16 @@ def forms() -> Iterator[Form]:
     for (dtype, logits), q in itertools.product(_LOGITS.items(), (0, 1, 2)):
         coins = dtype == "fp32"
         for lanes, requests in ((16, 64), (256, 4))[: 2 if dtype == "bf16" else 1]:
-            constants = {"Q": q, "COINS": coins, "BLOCK": requests, "LANES": lanes, "WIDTH": 8}
+            constants = {
+                "Q": q, "COINS": coins, "FILTERED": False, "SEQUENTIAL": False, "BLOCK": requests,
+                "LANES": lanes, "WIDTH": 8,
+            }  # fmt: skip
             pointers = _pointers(small_kernel, logits, q)
-            yield f"small {dtype} q={q} V={lanes}", small_kernel, pointers, constants
+            for label, more in _FILTERS.items():
+                yield (
+                    f"small {dtype} q={q} V={lanes}{label}", small_kernel, pointers,
+                    {**constants, **more},
+                )  # fmt: skip
         if dtype == "bf16" or q == 1:
             yield from _block_forms(dtype, logits, q, coins)
 

@@ -43,7 +43,6 @@ def forms() -> Iterator[Form]:
             "Q": q, "COINS": coins, "WIDE": coins and q == 2, "CLEAN": coins, "TILE": 1024,
             "UNIT": _UNITS[dtype], "LANES": 8, "AT_ONCE": 16, "TILES": 128, "WIDTH": 32,
             "STEPS": 4, "STAGES": 3, "OVERLAP": False,
-            "THINNED": True,
         }  # fmt: skip
         kernels = {"read": read_kernel, "decide": decide_kernel}
         if q == 0:

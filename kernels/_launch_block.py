@@ -116,10 +116,10 @@ class TritonBlock(TritonChain):
         def verify(
             logits: torch.Tensor, *fields: Any, **named: Any
         ) -> tuple[torch.Tensor, torch.Tensor]:
+            small = (batch.cu_drafts, batch.temperature, batch.top_k, batch.top_p, batch.min_p)
             kept = filter_logits(
-                logits, batch.cu_drafts, batch.temperature, batch.top_k, batch.top_p, batch.min_p,
-                max_drafts=batch.max_drafts,
-            )  # fmt: skip
+                logits, *(field.contiguous() for field in small), max_drafts=batch.max_drafts
+            )
             return verify_block(kept, *fields, **named)
 
         return verify

@@ -174,7 +174,6 @@ def verify_filtered(
     coins: tuple[torch.Tensor, torch.Tensor] | None = None,
     workspace: FilterWorkspace | None = None,
     plan: FilterPlan | None = None,
-    thinned: bool = True,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Verify a packed ragged batch in which some requests filter; no sort, no copy.
 
@@ -192,8 +191,6 @@ def verify_filtered(
         coins: accept [D] and final [B], float64 in [0, 1); ``None`` draws from the seeds.
         workspace: scratch kept by the caller; ``None`` allocates for this call.
         plan: how to cut the rows; ``None`` chooses.
-        thinned: a request without filters gets the tokens that ``verify_chain`` would give it;
-            False: those of ``verify_small``.
 
     Returns:
         token_ids [B, max_drafts + 1] int64 padded with -1, and num_emitted [B] int64.
@@ -233,7 +230,7 @@ def verify_filtered(
             CLEAN=len(starts) == 1, SEQUENTIAL=sequential(filters.convention),
             UNIT=_UNITS[target_logits.dtype], TILE=plan.tile, LANES=8, AT_ONCE=plan.at_once,
             TILES=_lanes(tiles), WIDTH=max(32, triton.next_power_of_2(width)),
-            OVERLAP=bool(overlap), THINNED=thinned, num_warps=plan.num_warps, **overlap,
+            OVERLAP=bool(overlap), num_warps=plan.num_warps, **overlap,
         )  # fmt: skip
     return out, emitted
 

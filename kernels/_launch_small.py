@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import torch
 import triton
+from specverify.kernels._launch_filtered import Filters, sequential
 from specverify.kernels.trials import small_kernel
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ def verify_small(
     max_drafts: int,
     proposal: Proposal,
     coins: tuple[torch.Tensor, torch.Tensor] | None = None,
+    filters: Filters | None = None,
     tile: int | None = None,
     num_warps: int = _WARPS,
 ) -> tuple[torch.Tensor, torch.Tensor]:
@@ -45,6 +47,7 @@ def verify_small(
         max_drafts: the largest draft count; larger than the truth is allowed.
         proposal: q in one of its three forms.
         coins: accept [D] and final [B], float64 in [0, 1); ``None`` draws from the seeds.
+        filters: top-k, top-p and min-p of the requests; ``None`` if all are off.
         tile: logits that a program holds at a time, a power of two; ``None`` chooses.
         num_warps: warps of a program.
 
@@ -67,12 +70,16 @@ def verify_small(
     emitted = target_logits.new_empty(requests, dtype=torch.int64)
     q = target_logits if proposal.rows is None else proposal.rows
     accept, final = coins or (positions, positions)
+    settings = (positions, temperature, temperature)
+    if filters is not None:
+        settings = (filters.top_k, filters.top_p, filters.min_p)
     small_kernel[(triton.cdiv(requests, block),)](
         target_logits, target_logits.stride(0), target_logits.stride(1), draft_token_ids,
         q, q.stride(0), q.stride(1), cu_drafts, temperature,
         temperature if proposal.temperature is None else proposal.temperature,
-        seeds.view(torch.int64), positions, accept, final, out, emitted, requests, vocab, width,
-        Q=proposal.form, COINS=coins is not None, BLOCK=block, LANES=lanes,
+        *settings, seeds.view(torch.int64), positions, accept, final, out, emitted, requests, vocab,
+        width, Q=proposal.form, COINS=coins is not None, FILTERED=filters is not None,
+        SEQUENTIAL=filters is not None and sequential(filters.convention), BLOCK=block, LANES=lanes,
         WIDTH=min(16, int(triton.next_power_of_2(width))), num_warps=num_warps,
     )  # fmt: skip
     return out, emitted

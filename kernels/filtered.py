@@ -23,6 +23,7 @@ from specverify.kernels._draw import (
     BELOW_ONE,
     FINAL_WORD,
     exponential,
+    filters_on,
     first_of,
     inverse_temperature,
     load_pairs,
@@ -42,13 +43,6 @@ from specverify.kernels._words import (
     write_out,
 )
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
-
-
-@triton.jit
-def filters_on(temperature, top_k, top_p, min_p, vocab):
-    """Whether a request has a filter that changes its law."""
-    some = ((top_k > 0) & (top_k < vocab)) | (top_p < 1) | (min_p > 0)
-    return some & (temperature > 0)
 
 
 @triton.jit
@@ -164,7 +158,6 @@ def decide_kernel(
     Q: tl.constexpr, COINS: tl.constexpr, WIDE: tl.constexpr, CLEAN: tl.constexpr,
     SEQUENTIAL: tl.constexpr, UNIT: tl.constexpr, TILE: tl.constexpr, LANES: tl.constexpr,
     AT_ONCE: tl.constexpr, TILES: tl.constexpr, WIDTH: tl.constexpr, OVERLAP: tl.constexpr,
-    THINNED: tl.constexpr,
 ):  # fmt: skip
     """One row; grid [positions of the round * B].
 
@@ -177,8 +170,6 @@ def decide_kernel(
         words: [B] int64, zero before the first round, and with CLEAN after the last.
         outcomes: [R] int64 scratch, used if WIDE.
         tokens: [B, width] int64 out; ``emitted``: [B] int64 out.
-        THINNED: how rows without filters draw from (p - q)+: by thinning unless coins are given,
-            as ``chain_kernel``, or always by inverse CDF, as ``small_kernel``.
         SEQUENTIAL: the convention of the filters, as in ``_resolve.resolve``.
         Everything else as in ``read_kernel``.
     """
@@ -268,7 +259,7 @@ def decide_kernel(
                 token = last_token(
                     row_ptr, stride_v, q_row, q_stride_v, q_max, q_sum, slot, draft, vocab,
                     tiles, max_ptr + row * tiles, top, total, scale, greedy, q_scale,
-                    point_mass, seed, place, coin, Q, COINS or (not THINNED), LANES, TILE, TILES,
+                    point_mass, seed, place, coin, Q, COINS, LANES, TILE, TILES,
                 )  # fmt: skip
             tl.store(drawn + row, token)
         tl.debug_barrier()

@@ -12,11 +12,11 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 from specverify.kernels._bounds import CAP
-from specverify.kernels._draw import inverse_temperature, load_at, load_pairs
+from specverify.kernels._draw import filters_on, inverse_temperature, load_at, load_pairs
 from specverify.kernels._kept import is_kept
 from specverify.kernels._parts import SPLIT, parts_of
 from specverify.kernels._resolve import resolve
-from specverify.kernels.filtered import filters_on, usable
+from specverify.kernels.filtered import usable
 
 
 @triton.jit(do_not_specialize=["requests", "tiles", "shares"])

@@ -80,14 +80,15 @@ class TritonChain:
             raise ValueError("coins.noise: got a race; expected coins.final (inverse CDF)")
         injected = None
         if coins is not None and coins.final is not None:
-            injected = (coins.accept, coins.final)
+            injected = (coins.accept.contiguous(), coins.final.contiguous())
+        # Rows may have any strides; the kernels read everything else as it lies in memory.
         tokens, emitted = self._verifier(batch)(
             batch.target_logits,
-            batch.draft_token_ids,
-            batch.cu_drafts,
-            batch.temperature,
-            batch.seeds,
-            batch.positions,
+            batch.draft_token_ids.contiguous(),
+            batch.cu_drafts.contiguous(),
+            batch.temperature.contiguous(),
+            batch.seeds.contiguous(),
+            batch.positions.contiguous(),
             max_drafts=batch.max_drafts,
             proposal=Proposal(probs=batch.draft_probs),
             coins=injected,
@@ -101,18 +102,15 @@ class TritonChain:
         ``verify_chain`` or ``verify_filtered``, which never synchronise.
         """
         filtered = any_filter(batch)
-        small = batch.vocab_size <= self.small_vocab
-        if not filtered:
-            chain = functools.partial(verify_chain, workspace=self.workspace)
-            return verify_small if small else chain
         convention = self.capabilities.convention
-        # What a request without filters gets must not depend on whether another one filters.
-        return functools.partial(
-            verify_filtered,
-            filters=Filters(batch.top_k, batch.top_p, batch.min_p, convention),
-            workspace=self.filter_workspace,
-            thinned=not small,
+        filters = Filters(
+            batch.top_k.contiguous(), batch.top_p.contiguous(), batch.min_p.contiguous(), convention
         )
+        if batch.vocab_size <= self.small_vocab:
+            return functools.partial(verify_small, filters=filters if filtered else None)
+        if not filtered:
+            return functools.partial(verify_chain, workspace=self.workspace)
+        return functools.partial(verify_filtered, filters=filters, workspace=self.filter_workspace)
 
 
 triton_chain = TritonChain()

@@ -7,12 +7,13 @@ scratch, no atomics, and nothing depends on which requests share a program.
 
 Accept coins and the final coin are those of the chain kernel; the last token is the inverse CDF of
 its weights at the final coin in every case, so that own streams, too, give the reference's tokens.
+With filters each token of a row is compared with all others, which for few tokens beats a search.
 Exponentials are fp32; sums, the residual, its cumulative sum and comparisons are float64.
 """
 
 # Triton's kernel language is not typed Python, and its compile-time branches must stay apart.
 # mypy: ignore-errors
-# ruff: noqa: D417
+# ruff: noqa: D417, SIM102
 from __future__ import annotations
 
 import triton
@@ -21,6 +22,9 @@ from specverify.kernels._draw import (
     ACCEPT_WORD,
     BELOW_ONE,
     FINAL_WORD,
+    LOG2E,
+    exponential,
+    filters_on,
     inverse_temperature,
     request_uniform,
 )
@@ -41,6 +45,59 @@ def softmax_parts(x, scale):
     anchor = tl.where(top == float("-inf"), 0.0, top)
     e = tl.exp2((x - anchor[:, None]) * scale[:, None])
     return top, e, tl.sum(e.to(tl.float64), 1)
+
+
+@triton.jit
+def kept_tokens(
+    rows, stride_v, x, top, here, vocab, t, top_k, top_p, min_p, SEQUENTIAL: tl.constexpr,
+    LANES: tl.constexpr,
+):  # fmt: skip
+    """[BLOCK, LANES]: what the filters keep of the rows ``x`` at the pointers ``rows`` [BLOCK].
+
+    A token stays if fewer than k tokens come before it, if what comes before it has less than
+    top_p of the mass, and if it is within min_p of the largest.  A token comes before another if
+    its logit is larger, or equal and its id lower.  Masses are float64.
+    """
+    lane = tl.arange(0, LANES)[None, :]
+    scale = tl.where(t > 0, LOG2E / tl.maximum(t, 1e-37), 0.0)
+    rank = tl.zeros_like(x).to(tl.int32)
+    before = tl.zeros_like(x).to(tl.float64)
+    mass = tl.zeros_like(t)
+    for j in range(0, vocab):
+        at = rows + (j + vocab * 0).to(tl.int64) * stride_v
+        y = tl.load(at, mask=here, other=float("-inf")).to(tl.float32)
+        w = exponential(y, top, scale)
+        first = (y[:, None] > x) | ((y[:, None] == x) & (j < lane))
+        rank += first.to(tl.int32)
+        before += tl.where(first, w[:, None], 0.0)
+        mass += w
+    limit = tl.where((top_k > 0) & (top_k < vocab), top_k, vocab)
+    low = top.to(tl.float64) + t * tl.log(tl.maximum(min_p, 1e-300))
+    low = tl.where(min_p > 0, low, float("-inf"))
+    kept = (rank < limit[:, None]) & (x.to(tl.float64) >= low[:, None])
+    if SEQUENTIAL:
+        w = exponential(x, top[:, None], scale[:, None])
+        mass = tl.sum(tl.where(kept, w, 0.0), 1)
+    goal = tl.where(top_p < 1, mass * top_p, float("inf"))
+    return kept & (before < goal[:, None])
+
+
+@triton.jit
+def kept_parts(
+    rows, stride_v, x, here, vocab, t, scale, top_k, top_p, min_p, on, FILTERED: tl.constexpr,
+    SEQUENTIAL: tl.constexpr, LANES: tl.constexpr,
+):  # fmt: skip
+    """``softmax_parts`` of what is kept; a row that is no law keeps the mass that says so."""
+    top, e, mass = softmax_parts(x, scale)
+    if FILTERED:
+        if tl.max((here & on).to(tl.int32), 0) > 0:
+            kept = kept_tokens(
+                rows, stride_v, x, top, here, vocab, t, top_k, top_p, min_p, SEQUENTIAL, LANES
+            )
+            e = tl.where(kept | (~on)[:, None], e, 0.0)
+            left = tl.sum(e.to(tl.float64), 1)
+            mass = tl.where((mass > 0) & (mass < float("inf")), left, mass)
+    return top, e, mass
 
 
 @triton.jit
@@ -89,11 +146,15 @@ def draft_row(
 @triton.jit
 def last_tokens(
     logits, row, stride_r, stride_v, q_ptr, slot, q_stride_r, q_stride_v, draft, here, vocab,
-    random, scale, soft, q_scale, coin, Q: tl.constexpr, LANES: tl.constexpr,
+    random, t, scale, top_k, top_p, min_p, on, soft, q_scale, coin, Q: tl.constexpr,
+    FILTERED: tl.constexpr, SEQUENTIAL: tl.constexpr, LANES: tl.constexpr,
 ):  # fmt: skip
     """[BLOCK] int64: the recovered (``draft`` >= 0) or bonus tokens."""
     x = rows_of(logits, row, stride_r, stride_v, here, vocab, float("-inf"), LANES).to(tl.float32)
-    top, e, mass = softmax_parts(x, scale)
+    top, e, mass = kept_parts(
+        logits + row * stride_r, stride_v, x, here, vocab, t, scale, top_k, top_p, min_p, on,
+        FILTERED, SEQUENTIAL, LANES,
+    )  # fmt: skip
     weights = e.to(tl.float64)
     recovered = here & (draft >= 0)
     mine = tl.arange(0, LANES)[None, :] == draft[:, None]
@@ -126,10 +187,10 @@ def write_tokens(tokens, drafts, b, here, first, stop, token, width, WIDTH: tl.c
 @triton.jit(do_not_specialize=["requests", "width"])
 def small_kernel(
     logits, stride_r, stride_v, drafts, q_ptr, q_stride_r, q_stride_v, cu_drafts, temperature,
-    draft_temperature, seeds, positions, accept_coins, final_coins, tokens, emitted, requests,
-    vocab, width,
-    Q: tl.constexpr, COINS: tl.constexpr, BLOCK: tl.constexpr, LANES: tl.constexpr,
-    WIDTH: tl.constexpr,
+    draft_temperature, top_ks, top_ps, min_ps, seeds, positions, accept_coins, final_coins, tokens,
+    emitted, requests, vocab, width,
+    Q: tl.constexpr, COINS: tl.constexpr, FILTERED: tl.constexpr, SEQUENTIAL: tl.constexpr,
+    BLOCK: tl.constexpr, LANES: tl.constexpr, WIDTH: tl.constexpr,
 ):  # fmt: skip
     """Verify BLOCK requests; the grid has ceil(requests / BLOCK) programs.
 
@@ -139,8 +200,10 @@ def small_kernel(
         q_ptr: [D, V] draft probabilities (Q = 1) or draft logits (Q = 2).
         cu_drafts: [B + 1] int64.
         temperature: [B]; ``draft_temperature``: [B], read if Q = 2.
+        top_ks: [B] int64, ``top_ps``, ``min_ps``: [B] floating; read if FILTERED.
         seeds: [B] int64 holding uint64 bits; ``positions``: [B] int64.
         accept_coins, final_coins: [D], [B] float64, read if COINS.
+        SEQUENTIAL: whether top-p counts its mass on what top-k and min-p left.
         tokens: [B, width] int64 out; ``emitted``: [B] int64 out.
     """
     b = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
@@ -151,6 +214,12 @@ def small_kernel(
     seed = tl.load(seeds + b, mask=here, other=0)
     place = tl.load(positions + b, mask=here, other=0)
     random = t > 0
+    on, top_k, top_p, min_p = here, b, t, t
+    if FILTERED:
+        top_k = tl.load(top_ks + b, mask=here, other=0)
+        top_p = tl.load(top_ps + b, mask=here, other=1.0).to(tl.float64)
+        min_p = tl.load(min_ps + b, mask=here, other=0.0).to(tl.float64)
+        on = filters_on(t, top_k, top_p, min_p, vocab)
     scale = inverse_temperature(t)
     q_scale = scale
     soft = here
@@ -168,7 +237,10 @@ def small_kernel(
         row = slot + b
         x = rows_of(logits, row, stride_r, stride_v, alive, vocab, float("-inf"), LANES)
         x = x.to(tl.float32)
-        top, e, mass = softmax_parts(x, scale)
+        top, e, mass = kept_parts(
+            logits + row * stride_r, stride_v, x, alive, vocab, t, scale, top_k, top_p, min_p, on,
+            FILTERED, SEQUENTIAL, LANES,
+        )  # fmt: skip
         own = own_entry(e, draft, LANES).to(tl.float64)
         if COINS:
             coin = tl.load(accept_coins + slot, mask=alive, other=0.0).to(tl.float64)
@@ -195,8 +267,8 @@ def small_kernel(
         coin = request_uniform(seed, place, FINAL_WORD)
     token = last_tokens(
         logits, first + b + stop, stride_r, stride_v, q_ptr, first + stop, q_stride_r, q_stride_v,
-        draft, here, vocab, random, scale, soft, q_scale, tl.minimum(coin, BELOW_ONE), Q,
-        LANES,
+        draft, here, vocab, random, t, scale, top_k, top_p, min_p, on, soft, q_scale,
+        tl.minimum(coin, BELOW_ONE), Q, FILTERED, SEQUENTIAL, LANES,
     )  # fmt: skip
     write_tokens(tokens, drafts, b, here, first, stop, token, width, WIDTH)
     tl.store(emitted + b, stop + 1, mask=here)

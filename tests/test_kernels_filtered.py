@@ -25,7 +25,7 @@ from specverify.reference import reference
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
 
-SAMPLER = TritonChain()
+SAMPLER = TritonChain(small_vocab=0)
 SETTINGS = ((50, 1.0, 0.0), (0, 0.9, 0.0), (20, 0.8, 0.02), (0, 1.0, 0.05), (0, 1.0, 0.0))
 """Top-k, top-p and min-p of the requests in turn; the last are off."""
 

@@ -64,12 +64,12 @@ def test_by_vocabulary(vocab: int, name: str, called: list[str]) -> None:
 @pytest.mark.parametrize(
     "field", [{"top_k": 5}, {"top_p": 0.9}, {"min_p": 0.1}], ids=["top-k", "top-p", "min-p"]
 )
-@pytest.mark.parametrize("vocab", [100, 300, 32_000])
-def test_a_filter_decides_whatever_the_vocabulary(
-    vocab: int, field: dict[str, float], called: list[str]
+def test_a_filter_decides_above_the_small_vocabularies(
+    field: dict[str, float], called: list[str]
 ) -> None:
-    triton_chain(plain(vocab, **field))
-    assert called == ["verify_filtered"]
+    for vocab in (256, 257, 32_000):
+        triton_chain(plain(vocab, **field))
+    assert called == ["verify_small", "verify_filtered", "verify_filtered"]
 
 
 def test_filters_of_greedy_requests_do_not_count(called: list[str]) -> None:
@@ -135,3 +135,21 @@ def test_company_that_filters_changes_no_other_request(vocab: int) -> None:
     others = torch.arange(12, device=DEVICE) != 5
     assert torch.equal(alone.token_ids[others], company.token_ids[others])
     assert (alone.num_emitted[others] <= batch.cu_drafts.diff()[others]).sum() >= 3  # recovered
+
+
+@pytest.mark.parametrize("vocab", [15, 300])
+@pytest.mark.parametrize("top_k", [0, 3])
+def test_small_fields_may_be_views(vocab: int, top_k: int) -> None:
+    """Every second entry of larger tensors gives the same tokens."""
+    generator = torch.Generator(device=DEVICE).manual_seed(6)
+    batch = random_batch(generator, vocab, 6, 3, torch.float32, dense=True, coins=False)
+    batch = batch.replace(top_k=torch.full_like(batch.top_k, top_k))
+    names = ("draft_token_ids", "cu_drafts", "temperature", "top_k", "top_p", "min_p", "positions")
+    views = {}
+    for name in names:
+        column = getattr(batch, name)
+        wide = torch.stack([column, torch.ones_like(column)], 1)
+        views[name] = wide[:, 0]
+        assert not views[name].is_contiguous()
+    ours = triton_chain(batch.replace(**views, check_values=False))
+    assert torch.equal(ours.token_ids, triton_chain(batch).token_ids)

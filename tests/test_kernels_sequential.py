@@ -35,6 +35,8 @@ from specverify.sampling import VLLM, batch_probabilities, filter_support
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
 
+LARGE = TritonChain(small_vocab=0, convention="vllm")  # test_kernels_small.py has the other kernel
+
 SETTINGS = (
     (50, 0.9, 0.0), (0, 0.9, 0.02), (20, 0.8, 0.02), (0, 0.9, 0.0), (0, 1.0, 0.0), (400, 0.5, 0.0),
 )  # fmt: skip
@@ -172,14 +174,14 @@ def test_tokens_where_the_orders_differ() -> None:
 
 
 def test_some_layouts() -> None:
-    tokens_over_layouts(triton_vllm, 30, 4)
+    tokens_over_layouts(LARGE, 30, 4)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("part", range(6))
 def test_token_for_token_over_layouts(part: int) -> None:
     """6 x 20 layouts."""
-    tokens_over_layouts(triton_vllm, 31 + part, 20)
+    tokens_over_layouts(LARGE, 31 + part, 20)
 
 
 @pytest.mark.parametrize(

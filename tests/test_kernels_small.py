@@ -12,12 +12,14 @@ import torch
 from hypothesis import HealthCheck, given, seed, settings
 from hypothesis import strategies as st
 from kernel_calls import agree, launch_on
+from kernel_filtering import in_turn, one_row_each
 from specverify.kernels import Proposal, TritonChain
 from specverify.kernels._launch_small import SMALL_VOCAB, verify_small
 
 from specverify.contract import Batch, Coins, Emission, FinalCoin
 from specverify.layouts import batches_for, coins_for
 from specverify.reference import reference
+from specverify.sampling import CONVENTIONS, batch_probabilities
 
 # The interpreter computes exp2(-inf), inf - inf and maxima of NaN with numpy, which warns.
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
@@ -52,6 +54,89 @@ def test_token_for_token_over_layouts(part: int) -> None:
         agree(batch, launch(batch))
 
     check()
+
+
+@pytest.mark.parametrize("convention", ["reference", "vllm"])
+@pytest.mark.parametrize("part", range(3))
+def test_filtered_over_layouts(part: int, convention: str) -> None:
+    """2 x 56 layouts in which requests filter, with injected coins."""
+    sampler = TritonChain(convention=convention)
+
+    @seed(200 + part)
+    @settings(
+        max_examples=(24, 24, 8)[part], deadline=None, derandomize=False, database=None,
+        suppress_health_check=list(HealthCheck),
+    )  # fmt: skip
+    @given(st.data())
+    def check(data: st.DataObject) -> None:
+        limits = {"max_requests": 6, "max_drafts": 4, "filters": "any"}
+        vocab = (2, (8, 64, SMALL_VOCAB)[part])
+        batch = data.draw(batches_for(sampler.capabilities, vocab=vocab, **limits))
+        coins = data.draw(coins_for(batch, FinalCoin.INVERSE_CDF))
+        batch = batch.replace(coins=coins).to(DEVICE)
+        agree(batch, sampler(batch), convention)
+
+    check()
+
+
+SETTINGS = (
+    (3, 1.0, 0.0),
+    (0, 0.5, 0.0),
+    (2, 0.9, 0.01),
+    (0, 1.0, 0.2),
+    (1, 1.0, 0.0),
+    (0, 1.0, 0.0),
+)
+"""Top-k, top-p and min-p of the requests in turn; the last are off."""
+
+
+@pytest.mark.parametrize("convention", ["reference", "vllm"])
+@pytest.mark.parametrize("dense", [True, False], ids=["dense", "one-hot"])
+@pytest.mark.parametrize("vocab", [2, 7, 64, pytest.param(200, marks=pytest.mark.slow)])
+def test_filters_by_vocabulary(vocab: int, dense: bool, convention: str) -> None:
+    for number, dtype in enumerate((torch.float32, torch.bfloat16, torch.float16)):
+        batch = in_turn(drawn(number, vocab, dense=dense, dtype=dtype), SETTINGS)
+        agree(batch, TritonChain(convention=convention)(batch), convention)
+
+
+def test_filtered_own_coins_give_the_tokens_of_the_reference() -> None:
+    batch = in_turn(drawn(4, 31, requests=300, coins=False), SETTINGS)
+    ours, theirs = TritonChain()(batch), reference(batch)
+    assert torch.equal(ours.token_ids, theirs.token_ids)
+
+
+def test_cuts_through_ties_keep_the_lowest_ids() -> None:
+    """Equal logits, where top-k and top-p end inside a tie; every coin hits what is kept."""
+    row = torch.tensor([[1.0, 2.0, 2.0, 1.0, 2.0, 2.0, 0.0, 1.0]])
+    wanted = [(2, 1.0, 0.0), (5, 1.0, 0.0), (0, 0.25, 0.0), (0, 1.0, 0.5), (3, 0.5, 0.0)]
+    batch = one_row_each(row.expand(len(wanted), -1).contiguous(), wanted)
+    many = torch.arange(0, 1, 2**-6, dtype=torch.float64)
+    for convention in ("reference", "vllm"):
+        law = batch_probabilities(batch, CONVENTIONS[convention])
+        for coin in many.tolist():
+            coins = Coins(accept=torch.zeros(0, dtype=torch.float64),
+                          final=torch.full((len(wanted),), coin, dtype=torch.float64))  # fmt: skip
+            one = batch.replace(coins=coins.to(DEVICE) if DEVICE != "cpu" else coins)
+            ours = TritonChain(convention=convention)(one)
+            agree(one, ours, convention)
+            drawn_from = law.gather(1, ours.token_ids[:, :1].to(law.device))
+            assert bool((drawn_from > 0).all())
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")], ids=str)
+def test_a_broken_row_stays_broken_with_filters(value: float) -> None:
+    """The lowest argmax, as without filters; nobody else is touched."""
+    batch = in_turn(drawn(9, 20, requests=12, most=0, coins=False, greedy=0.0), SETTINGS[:4])
+    clean = TritonChain()(batch)
+    logits = batch.target_logits.clone()
+    logits[5, 3 if value != float("-inf") else slice(None)] = value
+    broken = batch.replace(target_logits=logits, check_values=False)
+    ours = TritonChain()(broken)
+    others = torch.arange(12, device=DEVICE) != 5
+    assert torch.equal(ours.token_ids[others], clean.token_ids[others])
+    off = broken.replace(top_k=torch.zeros_like(batch.top_k), top_p=torch.ones_like(batch.top_p),
+                         min_p=torch.zeros_like(batch.min_p), check_values=False)  # fmt: skip
+    assert torch.equal(ours.token_ids[5], TritonChain()(off).token_ids[5])
 
 
 @pytest.mark.parametrize("dense", [True, False], ids=["dense", "one-hot"])
