@@ -185,22 +185,38 @@ class Batch:
         return self.cu_drafts[:-1] + torch.arange(self.num_requests, device=self.cu_drafts.device)
 
     def to(self, device: str | torch.device) -> Batch:
-        """The same batch on another device (itself if it is there already)."""
+        """The same batch on another device (itself if it is there already), strides and all."""
         import torch
 
         if self.device == torch.device(device):
             return self
         values = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
         moved = {
-            name: value.to(device) if isinstance(value, torch.Tensor | Coins) else value
+            name: _moved(value, device) if isinstance(value, torch.Tensor) else value
             for name, value in values.items()
         }
+        if self.coins is not None:
+            moved["coins"] = self.coins.to(device)
         return self.replace(**moved, check_values=False)
 
     def replace(self, **changes: object) -> Batch:
         """The same batch with some fields changed, validated again."""
         kept: dict[str, Any] = {"check_values": True, **changes}
         return dataclasses.replace(self, **kept)
+
+
+_ALIGNED = 64
+"""Elements after which an address is as round as that of fresh memory, for every dtype."""
+
+
+def _moved(tensor: torch.Tensor, device: str | torch.device) -> torch.Tensor:
+    """The tensor on another device, as it lies in memory: ``Tensor.to`` makes most views dense."""
+    if tensor.numel() == 0 or (tensor.is_contiguous() and tensor.storage_offset() == 0):
+        return tensor.to(device)
+    offset = tensor.storage_offset() % _ALIGNED
+    reach = sum((n - 1) * step for n, step in zip(tensor.shape, tensor.stride(), strict=True))
+    run = tensor.as_strided((offset + reach + 1,), (1,), tensor.storage_offset() - offset)
+    return run.to(device).as_strided(tensor.shape, tensor.stride(), offset)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
