@@ -414,3 +414,23 @@ def test_compare_names_the_worst_request_first() -> None:
     tokens[3, last] = (tokens[3, last] + 1) % 5
     wrong = compare(asked, Emission(tokens, right.num_emitted), oracle, AcceptanceRule.RATIO)
     assert all(problem.request == 3 for problem in wrong)
+
+
+def test_gumbel_max_takes_what_is_left_however_little_it_is() -> None:
+    """A residual of 1e-109 is nothing in float32, and an argmax of nothing is token 0."""
+    low = -250.0
+    row = torch.tensor([[-6000.0, 0.0, low, low, 0.0]])
+    more = torch.tensor([[0.0, 0.5001, 0.0, 0.0, 0.5001]])  # as an engine may round it
+    batch = Batch(
+        target_logits=torch.cat([row, row]), draft_token_ids=torch.tensor([1]), draft_probs=more,
+        cu_drafts=torch.tensor([0, 1]), temperature=torch.ones(1), top_k=torch.zeros(1).long(),
+        top_p=torch.ones(1), min_p=torch.zeros(1), seeds=torch.zeros(1, dtype=torch.uint64),
+        positions=torch.zeros(1, dtype=torch.int64),
+        check_values=False,
+        coins=Coins(
+            accept=torch.tensor([0.9999], dtype=torch.float64),
+            noise=torch.full((1, 5), 0.25, dtype=torch.float64),
+        ),
+    )  # fmt: skip
+    for name in ("lawful:gumbel-max", "lawful:exponential-race", "lawful:shared-noise-row"):
+        assert resolve(name).sampler(batch).token_ids[0].tolist() in ([2, -1], [3, -1]), name

@@ -81,7 +81,9 @@ class GumbelMax(GlobalNoise):
 
     def draw(self, step: Step, weights: torch.Tensor) -> torch.Tensor:
         gumbel = -self.noise(step).float().log()
-        return (weights.float().log() + gumbel).argmax(dim=1)
+        # Relative to the largest: all that is left of a residual may lie below what float32 holds.
+        largest = weights.amax(dim=1, keepdim=True)
+        return ((weights / largest).float().log() + gumbel).argmax(dim=1)
 
 
 class SharedNoiseRow(GlobalNoise):
