@@ -10,6 +10,7 @@ from collections.abc import Callable
 import torch
 from kernel_batches import random_batch
 from kernel_budget import disagreements
+from kernel_filtering import in_turn
 from scipy.stats import chisquare
 from specverify.kernels import Proposal, TritonChain
 from specverify.kernels._launch_block import triton_block, verify_block
@@ -101,11 +102,7 @@ def _filtered_part(job: Part) -> tuple[int, int, int]:
     differ = beyond = total = 0
     for vocab, convention in itertools.product((3, 16, 31, 64, 200), ("reference", "vllm")):
         batch = random_batch(generator, vocab, 2000, 4, job[0], dense=job[1], coins=True)
-        pick = torch.arange(2000, device="cuda") % len(_SETTINGS)
-        k, p, m = (
-            torch.tensor(column, device="cuda")[pick] for column in zip(*_SETTINGS, strict=True)
-        )
-        batch = batch.replace(top_k=k, top_p=p, min_p=m, check_values=False)
+        batch = in_turn(batch, _SETTINGS)
         sampler = TritonChain(convention=convention)
         right = reference_for(sampler.capabilities)(batch)
         found = disagreements(batch, sampler(batch), right, CONVENTIONS[convention])

@@ -135,19 +135,9 @@ def draw_last(
             mass = tl.where(rest > 0, rest, mass)
     if token < 0:
         token = draw_from_row(
-            row_ptr,
-            stride_v,
-            vocab,
-            top,
-            weights,
-            mass,
-            row_top,
-            excluded,
-            coin,
-            scale,
-            TILE,
+            row_ptr, stride_v, vocab, top, weights, mass, row_top, excluded, coin, scale, TILE,
             TILES,
-        )
+        )  # fmt: skip
     return token
 
 

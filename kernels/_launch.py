@@ -74,11 +74,10 @@ class Plan:
                 return cls(tile, group)
             if work < 12_000:
                 return cls(tile, 4, max_registers=128)
-            if work < 24_000:
-                early, few = cls(tile, 4, 4, 3, 4, 96, later=4), cls(tile, 2, 4, 3, 2, 96)
-                return early if long else few
             if work < 40_000 and long:
                 return cls(tile, 4, 4, 3, 4, 96, later=4)
+            if work < 24_000:
+                return cls(tile, 2, 4, 3, 2, 96)
             steps = 4 if work < 200_000 else 8
             return cls(tile, 4, steps, 3, 4, 96, later=steps, wait=64, rounds=True)
         if work < 2_000 or tiles == 1:

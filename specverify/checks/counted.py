@@ -16,7 +16,7 @@ from specverify.cases import Case, FloatArray
 from specverify.checks.account import Shard, first_trial_of, with_accounts
 from specverify.checks.experiment import Plan, Progress, Settings
 from specverify.checks.judge import Question, judge_early, judge_table
-from specverify.checks.statistical import step_of, void_if_dependent, watch_trials
+from specverify.checks.statistical import finished, step_of, watch_trials
 from specverify.checks.tables import Table
 from specverify.checks.verdict import Status, Verdict, exact_verdict
 from specverify.checks.watch import LOOKING_SHARE, TableWatch
@@ -102,14 +102,7 @@ class CountedExperiment:
             return [dataclasses.replace(verdict, first_trial=first)]
         verdicts = self._judged(subject, settings, watches, planned, done)
         own = with_accounts(verdicts[: len(watches)], watches, shard, done, settings)
-        verdicts = [*own, *verdicts[len(watches) :]]
-        seconds = (time.perf_counter() - started) / len(verdicts)
-        return void_if_dependent(
-            [
-                dataclasses.replace(verdict, seconds=seconds, first_trial=first)
-                for verdict in verdicts
-            ]
-        )
+        return finished([*own, *verdicts[len(watches) :]], started, first)
 
     def _judged(
         self,

@@ -106,13 +106,24 @@ class StatisticalExperiment:
             for watch in watches
         ]
         verdicts = with_accounts(verdicts, watches, shard, done, settings)
-        seconds = (time.perf_counter() - started) / len(tables)
-        return void_if_dependent(
-            [
-                dataclasses.replace(verdict, seconds=seconds, first_trial=first)
-                for verdict in verdicts
-            ]
-        )
+        return finished(verdicts, started, first)
+
+
+def finished(verdicts: Sequence[Verdict], started: float, first_trial: int) -> list[Verdict]:
+    """The verdicts of one run of trials, with its time shared out and the void ones marked.
+
+    Args:
+        verdicts: at least one.
+        started: ``time.perf_counter()`` before the run.
+        first_trial: where it began.
+    """
+    seconds = (time.perf_counter() - started) / len(verdicts)
+    return void_if_dependent(
+        [
+            dataclasses.replace(verdict, seconds=seconds, first_trial=first_trial)
+            for verdict in verdicts
+        ]
+    )
 
 
 def step_of(subject: Subject, case: Case) -> int:
