@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from specverify.kernels import block
+from specverify.kernels._launch_small import WARPS, shape_of
 from specverify.kernels.trials import small_kernel
 
 Form = tuple[str, Any, dict[str, str], dict[str, Any]]
@@ -36,10 +37,11 @@ def forms() -> Iterator[Form]:
     """Every dtype, and every form of q."""
     for (dtype, logits), q in itertools.product(_LOGITS.items(), (0, 1, 2)):
         coins = dtype == "fp32"
-        for lanes, requests in ((16, 64), (256, 4))[: 2 if dtype == "bf16" else 1]:
+        for vocab in (16, 2, 3, 256)[: 4 if dtype == "bf16" else 1]:
+            requests, lanes = shape_of(vocab)
             constants = {
                 "Q": q, "COINS": coins, "FILTERED": False, "SEQUENTIAL": False, "BLOCK": requests,
-                "LANES": lanes, "WIDTH": 8,
+                "LANES": lanes, "WIDTH": 8, "num_warps": WARPS,
             }  # fmt: skip
             pointers = _pointers(small_kernel, logits, q)
             for label, more in _FILTERS.items():

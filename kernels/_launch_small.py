@@ -15,9 +15,19 @@ if TYPE_CHECKING:
 SMALL_VOCAB = 256
 """Largest vocabulary that a tile of whole rows takes."""
 
-_TILE, _WARPS = 1024, 2  # measured on an H200; see docs/kernels.md
-_INTERPRETED_TILE = 1 << 15
+WARPS = 2
+"""Warps of a program, unless a caller says otherwise."""
+
+_TILE = 1024  # this and the warps: measured on an H200; see docs/kernels.md
 _MOST_REQUESTS = 128
+_INTERPRETED = {"tile": 1 << 15, "most": 1024}
+"""In the interpreter a program costs the same however much it holds."""
+
+
+def shape_of(vocab: int, *, tile: int = _TILE, most: int = _MOST_REQUESTS) -> tuple[int, int]:
+    """Requests of a program, at most ``most``, and lanes of a row, ``tile`` logits in all."""
+    lanes = max(2, int(triton.next_power_of_2(vocab)))
+    return max(1, min(tile // lanes, most)), lanes
 
 
 def verify_small(
@@ -33,7 +43,7 @@ def verify_small(
     coins: tuple[torch.Tensor, torch.Tensor] | None = None,
     filters: Filters | None = None,
     tile: int | None = None,
-    num_warps: int = _WARPS,
+    num_warps: int = WARPS,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Verify a packed ragged batch of a small vocabulary; one launch, no scratch.
 
@@ -62,10 +72,10 @@ def verify_small(
     vocab, requests, width = target_logits.shape[1], temperature.shape[0], max_drafts + 1
     if vocab > SMALL_VOCAB:
         raise ValueError(f"target_logits: got {vocab} tokens; expected at most {SMALL_VOCAB}")
-    lanes = max(2, int(triton.next_power_of_2(vocab)))
-    if tile is None:  # in the interpreter a program costs the same however much it holds
-        tile = _TILE if target_logits.is_cuda else _INTERPRETED_TILE
-    block = max(1, min(tile // lanes, _MOST_REQUESTS if target_logits.is_cuda else 1024))
+    limits = {} if target_logits.is_cuda else dict(_INTERPRETED)
+    if tile is not None:
+        limits["tile"] = tile
+    block, lanes = shape_of(vocab, **limits)
     out = target_logits.new_empty((requests, width), dtype=torch.int64)
     emitted = target_logits.new_empty(requests, dtype=torch.int64)
     q = target_logits if proposal.rows is None else proposal.rows

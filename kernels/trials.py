@@ -63,6 +63,7 @@ def kept_tokens(
     rank = tl.zeros_like(x).to(tl.int32)
     before = tl.zeros_like(x).to(tl.float64)
     mass = tl.zeros_like(t)
+    own = before
     for j in range(0, vocab):
         at = rows + (j + vocab * 0).to(tl.int64) * stride_v
         y = tl.load(at, mask=here, other=float("-inf")).to(tl.float32)
@@ -71,13 +72,16 @@ def kept_tokens(
         rank += first.to(tl.int32)
         before += tl.where(first, w[:, None], 0.0)
         mass += w
+        if SEQUENTIAL:
+            own = tl.where(j == lane, w[:, None], own)
     limit = tl.where((top_k > 0) & (top_k < vocab), top_k, vocab)
     low = top.to(tl.float64) + t * tl.log(tl.maximum(min_p, 1e-300))
     low = tl.where(min_p > 0, low, float("-inf"))
     kept = (rank < limit[:, None]) & (x.to(tl.float64) >= low[:, None])
     if SEQUENTIAL:
-        w = exponential(x, top[:, None], scale[:, None])
-        mass = tl.sum(tl.where(kept, w, 0.0), 1)
+        # Not computed anew: of two such exponentials, Triton 3.6 moves a part of one to a place
+        # where it is not defined, and refuses to compile (four lanes, two warps).
+        mass = tl.sum(tl.where(kept, own, 0.0), 1)
     goal = tl.where(top_p < 1, mass * top_p, float("inf"))
     return kept & (before < goal[:, None])
 
