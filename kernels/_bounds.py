@@ -73,6 +73,21 @@ def mass_of_parts(part_keys, top, scale, goal):
 
 
 @triton.jit
+def sides(key, e, one, other):
+    """How many keys are at least ``one``, and the mass of those below; the same for ``other``.
+
+    Side by side in one reduction: a program's warps wait for each other once and not four times.
+    """
+    at_one = tl.join((key >= one).to(tl.float32), tl.where(key < one, e, 0.0))
+    at_other = tl.join((key >= other).to(tl.float32), tl.where(key < other, e, 0.0))
+    both = tl.sum(tl.join(at_one, at_other), 0)
+    from_one, from_other = tl.split(both)
+    count, below = tl.split(from_one)
+    many, beneath = tl.split(from_other)
+    return count, below, many, beneath
+
+
+@triton.jit
 def guess(row_ptr, stride, vocab, top, scale, total, k, goal):
     """Two keys between which the cut probably lies, from a sample of 4,096 tokens.
 
@@ -97,14 +112,11 @@ def guess(row_ptr, stride, vocab, top, scale, total, k, goal):
     first = tl.zeros([], dtype=tl.int32)
     second = tl.zeros([], dtype=tl.int32)
     for bit in range(0, 16):
-        trial = first | (32768 >> bit)
-        count = tl.sum((key >= trial).to(tl.int32), 0).to(tl.float32)
-        below = tl.sum(tl.where(key < trial, e, 0.0), 0)
-        first = tl.where((count >= 1.3 * most + 1.0) | (below <= 0.75 * tail), trial, first)
-        trial = second | (32768 >> bit)
-        count = tl.sum((key >= trial).to(tl.int32), 0).to(tl.float32)
-        below = tl.sum(tl.where(key < trial, e, 0.0), 0)
-        second = tl.where((count >= 0.75 * most) | (below <= 1.3 * tail), trial, second)
+        step = 32768 >> bit
+        count, below, many, beneath = sides(key, e, first | step, second | step)
+        first = tl.where((count >= 1.3 * most + 1.0) | (below <= 0.75 * tail), first | step, first)
+        near = (many >= 0.75 * most) | (beneath <= 1.3 * tail)
+        second = tl.where(near, second | step, second)
     inside = tl.sum((key >= first).to(tl.int32), 0).to(tl.float32) * each
     short = inside <= CAP // 2
     return first.to(tl.uint32) << 16, (second + 1).to(tl.uint32) << 16, short

@@ -26,12 +26,27 @@ from specverify.kernels._parts import keys_of, tokens_of, value_of
 
 
 @triton.jit
+def listed_of(
+    row_ptr, stride, vocab, part, live, least, beyond, PART: tl.constexpr, RUN: tl.constexpr,
+):  # fmt: skip
+    """Ids of the tokens of some parts, RUN a row; 1 for those with logits in [least, beyond)."""
+    ids = tokens_of(part.to(tl.int32) & 0xFFFF, 4 * PART)
+    here = live[:, None] & (ids < vocab)
+    x = load_at(row_ptr, ids, stride, here, float("-inf"))
+    listed = ((x >= least) & (x < beyond)).to(tl.int32)
+    rows: tl.constexpr = listed.shape[0] * PART // RUN
+    return tl.reshape(ids, [rows, RUN]), tl.reshape(listed, [rows, RUN])
+
+
+@triton.jit
 def list_between(
     row_ptr, stride, vocab, part_keys, hot_ptr, list_ptr, low, high, PART: tl.constexpr,
     PARTS: tl.constexpr, AT_ONCE: tl.constexpr,
 ):  # fmt: skip
-    """How many tokens have keys in [low, high); their ids go to the list, up to CAP.
+    """How many tokens have keys in [low, high); their ids go to the list, if it holds them.
 
+    The parts are read twice: first every place of a program counts its own tokens, and a scan of
+    these counts tells each where in the list to write.  So nothing waits between two reads.
     ``hot_ptr`` may be the memory that ``part_keys`` was loaded from.
     """
     RUN: tl.constexpr = 8 if PART >= 128 else 4
@@ -44,22 +59,24 @@ def list_between(
     least = value_of(low)
     beyond = tl.where(high == BEYOND, float("inf"), value_of(high))
     lane = tl.arange(0, AT_ONCE)
-    count = tl.zeros([], dtype=tl.int32)
+    slots = tl.zeros([AT_ONCE * PART // RUN, RUN], dtype=tl.int32)
     for base in tl.range(0, parts, AT_ONCE, num_stages=2):
         live = base + lane < parts
         part = tl.load(hot_ptr + base + lane, mask=live, other=0, cache_modifier=".cg")
-        ids = tokens_of(part.to(tl.int32) & 0xFFFF, 4 * PART)
-        here = live[:, None] & (ids < vocab)
-        x = load_at(row_ptr, ids, stride, here, float("-inf"))
-        # A scan over threads, which hold eight adjacent tokens each, then within a thread.
-        listed = ((x >= least) & (x < beyond)).to(tl.int32)
-        eight = tl.reshape(listed, [AT_ONCE * PART // RUN, RUN])
-        each = tl.sum(eight, 1)
-        upto = count + tl.cumsum(each, 0)
-        at = (upto - each)[:, None] + tl.cumsum(eight, 1) - 1
-        ids = tl.reshape(ids, [AT_ONCE * PART // RUN, RUN])
-        tl.store(list_ptr + at, ids, mask=(eight > 0) & (at < CAP))
-        count = tl.max(upto, 0)
+        _, listed = listed_of(row_ptr, stride, vocab, part, live, least, beyond, PART, RUN)
+        slots += listed
+    # One scan over threads, which hold eight adjacent slots each, then one within a thread.
+    each = tl.sum(slots, 1)
+    upto = tl.cumsum(each, 0)
+    count = tl.max(upto, 0)
+    if count <= CAP:
+        at = (upto - each)[:, None] + tl.cumsum(slots, 1) - slots
+        for base in tl.range(0, parts, AT_ONCE, num_stages=2):
+            live = base + lane < parts
+            part = tl.load(hot_ptr + base + lane, mask=live, other=0, cache_modifier=".cg")
+            ids, listed = listed_of(row_ptr, stride, vocab, part, live, least, beyond, PART, RUN)
+            tl.store(list_ptr + at, ids, mask=listed > 0)
+            at += listed
     tl.debug_barrier()
     return count
 
@@ -210,9 +227,11 @@ def cut_of_list(ids, key, e, lo, n_hi, m_hi, top, scale, k, goal, UNIT: tl.const
         else:
             trial = cut + (d.to(tl.uint32) << shift)
             from_here = key[:, None] >= tl.maximum(trial, 1)[None, :]
-            count = n_hi + tl.sum(from_here.to(tl.int32), 0)
-            mass = tl.sum(tl.where(from_here, e32[:, None], 0.0), 0)
-            most = tl.max(tl.where((count >= k) | (mass >= need), d, 0), 0)
+            # Together, so that warps wait for each other once; fp32 counts a list exactly.
+            both = tl.join(from_here.to(tl.float32), tl.where(from_here, e32[:, None], 0.0))
+            count, mass = tl.split(tl.sum(both, 0))
+            reached = (n_hi + count.to(tl.int32) >= k) | (mass >= need)
+            most = tl.max(tl.where(reached, d, 0), 0)
             cut = cut + (most.to(tl.uint32) << shift)
     value = value_in(tl.maximum(cut // UNIT * UNIT, lo), UNIT)
     cut = keys_of(value)

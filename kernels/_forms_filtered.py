@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Iterator
 from typing import Any
 
+from specverify.kernels._launch_filtered import FilterPlan, lanes_of
 from specverify.kernels.filtered import decide_kernel, read_kernel
 from specverify.kernels.filters import apply_kernel, cut_kernel
 
@@ -36,7 +37,10 @@ def _pointers(kernel: Any, logits: str, q: int) -> dict[str, str]:
 
 
 def forms() -> Iterator[Form]:
-    """Every dtype, form of q and order of the filters; the wide form once for each order."""
+    """Every dtype, form of q and order of the filters; the wide form once for each order.
+
+    Of one dtype also what small batches of other vocabularies take.
+    """
     for (dtype, logits), q in itertools.product(_LOGITS.items(), (0, 1, 2)):
         coins = dtype == "fp32"
         fixed = {
@@ -56,6 +60,19 @@ def forms() -> Iterator[Form]:
                     f"filter {name} {dtype} q={q}{label}", kernel, _pointers(kernel, logits, q),
                     {**constants, **more},
                 )  # fmt: skip
+                if q == 0 and dtype == "bf16" and "TILES" in constants:
+                    for vocab in (33, 3_000, 32_000):
+                        yield (
+                            f"filter {name} V={vocab}{label}", kernel, _pointers(kernel, logits, q),
+                            {**constants, **more, **_cut(vocab)},
+                        )  # fmt: skip
+
+
+def _cut(vocab: int) -> dict[str, Any]:
+    """How one row of a vocabulary is cut in small batches."""
+    plan = FilterPlan.of(4, vocab)
+    lanes = lanes_of(-(-vocab // plan.tile))
+    return {"TILE": plan.tile, "TILES": lanes, "num_warps": plan.num_warps}
 
 
 def _orders(kernel: Any) -> Iterator[tuple[str, dict[str, Any]]]:

@@ -1,8 +1,8 @@
 """Device functions for the last token of a filtered row: a draw from the tokens that are kept.
 
 Where the list of the row holds them all, the draw is an inverse CDF over the list in the order of
-ids, in float64, and nothing is read again.  Otherwise the row is read twice more in part: tile
-sums, then the chosen tile.
+ids, in float64, and nothing is read again.  Otherwise the row is read once more for the sums of
+runs of 256 tokens, then the chosen run.
 """
 
 # Triton's kernel language is not typed Python, and its compile-time branches must stay apart.
@@ -13,7 +13,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 from specverify.kernels._draw import exponential, load_at, pick, pick_in_tile, places, row_tile
-from specverify.kernels._parts import keys_of
+from specverify.kernels._parts import RUNS, SPLIT, keys_of
 
 
 @triton.jit
@@ -87,20 +87,33 @@ def kept_weights(
 
 
 @triton.jit
-def draw_unlisted(
-    row_ptr, stride_v, q_row, q_stride_v, vocab, tiles, cut, last, kept, row_top, scale, q_top,
-    q_mass, q_scale, gone, residual, coin,
-    Q: tl.constexpr, TILE: tl.constexpr, TILES: tl.constexpr,
+def spare(max_ptr, sum_ptr, keys_ptr, part):
+    """Where a number of a part goes: into what the row's first pass left, which nobody needs now.
+
+    For every tile there are two fp32 numbers and four halves, so the four parts of a tile fit.
+    """
+    tile = part // SPLIT
+    quarter = part % SPLIT
+    halves = keys_ptr.to(tl.pointer_type(tl.float32), bitcast=True)
+    own = tl.where(quarter == 0, max_ptr + tile, sum_ptr + tile)
+    return tl.where(quarter < 2, own, halves + 2 * tile + quarter - 2)
+
+
+@triton.jit
+def leave_sums(
+    row_ptr, stride_v, q_row, q_stride_v, vocab, tiles, cut, last, row_top, scale, inverse, q_top,
+    q_scale, q_inverse, gone, residual, max_ptr, sum_ptr, keys_ptr,
+    Q: tl.constexpr, TILE: tl.constexpr,
 ):  # fmt: skip
-    """As ``draw_listed`` from the whole row; -1 where nothing is left.  One program reads it."""
-    GROUP: tl.constexpr = 4
+    """The weight of every run of TILE / SPLIT adjacent tokens, to ``spare``.
+
+    Four tiles are read at a time, and a run lies within a warp: no warp waits for another.
+    """
+    PART: tl.constexpr = TILE // SPLIT
     absent: tl.constexpr = 0.0 if Q == 1 else float("-inf")
-    i = tl.arange(0, TILES)
-    g = tl.arange(0, GROUP)
-    inside = g[:, None] * TILE + tl.arange(0, TILE)[None, :]
-    sums = tl.zeros([TILES], dtype=tl.float64)
-    inverse, q_inverse = (1.0 / kept).to(tl.float32), (1.0 / q_mass).to(tl.float32)
-    for first in tl.range(0, tiles, GROUP, num_stages=2):
+    i = tl.arange(0, RUNS * SPLIT)
+    inside = i[:, None] * PART + tl.arange(0, PART)[None, :]
+    for first in tl.range(0, tiles, RUNS, num_stages=3):
         start = (first + tiles * 0).to(tl.int64) * TILE
         here = inside < (vocab - start).to(tl.int32)
         x = load_at(row_ptr + start * stride_v, inside, stride_v, here, float("-inf"))
@@ -112,28 +125,49 @@ def draw_unlisted(
             x, y, start.to(tl.int32) + inside, cut, last, row_top, scale, inverse, q_top, q_scale,
             q_inverse, gone, residual, Q,
         )  # fmt: skip
-        mine = i[None, :] == (first + g)[:, None]
-        sums += tl.sum(tl.where(mine, tl.sum(w, 1)[:, None], 0.0), 0).to(tl.float64)
+        at = spare(max_ptr, sum_ptr, keys_ptr, first * SPLIT + i)
+        tl.store(at, tl.sum(w, 1), mask=first * SPLIT + i < tiles * SPLIT)
+
+
+@triton.jit
+def draw_unlisted(
+    row_ptr, stride_v, q_row, q_stride_v, vocab, tiles, cut, last, kept, row_top, scale, q_top,
+    q_mass, q_scale, gone, residual, coin, max_ptr, sum_ptr, keys_ptr,
+    Q: tl.constexpr, TILE: tl.constexpr, TILES: tl.constexpr,
+):  # fmt: skip
+    """As ``draw_listed`` from the whole row; -1 where nothing is left.  One program reads it."""
+    PART: tl.constexpr = TILE // SPLIT
+    absent: tl.constexpr = 0.0 if Q == 1 else float("-inf")
+    inverse, q_inverse = (1.0 / kept).to(tl.float32), (1.0 / q_mass).to(tl.float32)
+    tl.debug_barrier()
+    leave_sums(
+        row_ptr, stride_v, q_row, q_stride_v, vocab, tiles, cut, last, row_top, scale, inverse,
+        q_top, q_scale, q_inverse, gone, residual, max_ptr, sum_ptr, keys_ptr, Q, TILE,
+    )  # fmt: skip
+    tl.debug_barrier()
+    i = tl.arange(0, TILES * SPLIT)
+    at = spare(max_ptr, sum_ptr, keys_ptr, i)
+    sums = tl.load(at, mask=i < tiles * SPLIT, other=0.0, cache_modifier=".cg").to(tl.float64)
     total = tl.sum(sums, 0)
-    chosen, before = pick(sums, coin * total, TILES)
-    x = row_tile(row_ptr, stride_v, chosen, vocab, float("-inf"), TILE)
+    chosen, before = pick(sums, coin * total, TILES * SPLIT)
+    x = row_tile(row_ptr, stride_v, chosen, vocab, float("-inf"), PART)
     y = x
     if Q != 0:
         # Without a residual there may be no row of q: a bonus row comes after the last draft.
         left = tl.where(residual > 0, vocab, 0)
-        y = row_tile(q_row, q_stride_v, chosen, left, absent, TILE)
+        y = row_tile(q_row, q_stride_v, chosen, left, absent, PART)
     w = kept_weights(
-        x, y, chosen * TILE + places(TILE), cut, last, row_top, scale, inverse, q_top,
+        x, y, chosen * PART + places(PART), cut, last, row_top, scale, inverse, q_top,
         q_scale, q_inverse, gone, residual, Q,
     )  # fmt: skip
-    token = pick_in_tile(w, chosen, coin * total - before, TILE)
+    token = pick_in_tile(w, chosen, coin * total - before, PART)
     return tl.where(total > 0, token, -1)
 
 
 @triton.jit
 def draw_kept(
     row_ptr, stride_v, q_row, q_stride_v, vocab, tiles, listed, ids, e, cut, last, kept, row_top,
-    scale, q_top, q_mass, q_scale, gone, residual, coin,
+    scale, q_top, q_mass, q_scale, gone, residual, coin, max_ptr, sum_ptr, keys_ptr,
     Q: tl.constexpr, TILE: tl.constexpr, TILES: tl.constexpr,
 ):  # fmt: skip
     """The recovered or bonus token of a filtered row.
@@ -146,6 +180,7 @@ def draw_kept(
         gone: a token to leave out (a rejected one-hot draft), or -1.
         residual: 1 to draw from (p - q)+, else 0.
         coin: float64 in [0, 1).
+        max_ptr, sum_ptr, keys_ptr: the row's scratch of the first pass; it is overwritten.
     """
     token = tl.zeros([], dtype=tl.int64) - 1
     if listed:
@@ -157,7 +192,8 @@ def draw_kept(
         while (token < 0) & (gone > -3):
             token = draw_unlisted(
                 row_ptr, stride_v, q_row, q_stride_v, vocab, tiles, cut, last, kept, row_top, scale,
-                q_top, q_mass, q_scale, gone, residual, coin, Q, TILE, TILES,
+                q_top, q_mass, q_scale, gone, residual, coin, max_ptr, sum_ptr, keys_ptr, Q, TILE,
+                TILES,
             )  # fmt: skip
             gone = tl.where(gone >= -1, gone ^ gone, gone) - 2
             residual = residual * 0

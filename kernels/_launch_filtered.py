@@ -155,7 +155,7 @@ def _even(count: int) -> int:
     return count + count % 2
 
 
-def _lanes(tiles: int) -> int:
+def lanes_of(tiles: int) -> int:
     """Lanes for the tiles of a row: few sizes, so that few kernels are compiled."""
     return max(128 if tiles > 8 else 8, int(triton.next_power_of_2(tiles)))
 
@@ -229,7 +229,7 @@ def verify_filtered(
             vocab, tiles, shares, width, Q=proposal.form, COINS=coins is not None, WIDE=wide,
             CLEAN=len(starts) == 1, SEQUENTIAL=sequential(filters.convention),
             UNIT=_UNITS[target_logits.dtype], TILE=plan.tile, LANES=8, AT_ONCE=plan.at_once,
-            TILES=_lanes(tiles), WIDTH=max(32, triton.next_power_of_2(width)),
+            TILES=lanes_of(tiles), WIDTH=max(32, triton.next_power_of_2(width)),
             OVERLAP=bool(overlap), num_warps=plan.num_warps, **overlap,
         )  # fmt: skip
     return out, emitted
@@ -295,7 +295,7 @@ def filter_logits(
     cut_kernel[(width * requests,)](
         target_logits, *stride, cu_drafts, *fields, pairs, sums, keys, found, marks, requests,
         vocab, tiles, shares, SEQUENTIAL=in_turn, UNIT=_UNITS[target_logits.dtype],
-        TILE=plan.tile, AT_ONCE=plan.at_once, TILES=_lanes(tiles), num_warps=plan.num_warps,
+        TILE=plan.tile, AT_ONCE=plan.at_once, TILES=lanes_of(tiles), num_warps=plan.num_warps,
     )  # fmt: skip
     block = min(8192, max(16, int(triton.next_power_of_2(vocab))))
     apply_kernel[(width * requests * triton.cdiv(vocab, block),)](

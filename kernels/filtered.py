@@ -56,7 +56,7 @@ def usable(top, total, scale):
 @triton.jit
 def last_kept(
     row_ptr, stride_v, q_row, q_stride_v, q_max, q_sum, slot, draft, vocab, tiles, listed, ids, e,
-    cut, last, kept, row_top, scale, q_scale, point_mass, coin,
+    cut, last, kept, row_top, scale, q_scale, point_mass, coin, max_ptr, sum_ptr, keys_ptr,
     Q: tl.constexpr, TILE: tl.constexpr, TILES: tl.constexpr,
 ):  # fmt: skip
     """The recovered (``draft`` >= 0) or bonus token of a row with filters."""
@@ -71,7 +71,8 @@ def last_kept(
     gone = tl.where(residual > 0, -1, tl.maximum(draft, -1))
     return draw_kept(
         row_ptr, stride_v, q_row, q_stride_v, vocab, tiles, listed, ids, e, cut, last, kept,
-        row_top, scale, q_top, q_mass, q_scale, gone, residual, coin, Q, TILE, TILES,
+        row_top, scale, q_top, q_mass, q_scale, gone, residual, coin, max_ptr, sum_ptr, keys_ptr,
+        Q, TILE, TILES,
     )  # fmt: skip
 
 
@@ -253,7 +254,8 @@ def decide_kernel(
                 token = last_kept(
                     row_ptr, stride_v, q_row, q_stride_v, q_max, q_sum, slot, draft, vocab,
                     tiles, listed, ids, some, cut, last, kept, row_top, scale, q_scale,
-                    point_mass, coin, Q, TILE, TILES,
+                    point_mass, coin, max_ptr + at, sum_ptr + at,
+                    keys_ptr + row * parts_of(tiles), Q, TILE, TILES,
                 )  # fmt: skip
             else:
                 token = last_token(
