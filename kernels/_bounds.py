@@ -108,14 +108,17 @@ def guess(row_ptr, stride, vocab, top, scale, total, k, goal):
     e = tl.where(here, tl.exp2((x - top) * scale), 0.0)
     each = vocab.to(tl.float32) / tl.sum(here.to(tl.int32), 0).to(tl.float32)
     most = k.to(tl.float32) / each
+    # Three standard deviations of a count and a tenth; a tail has many tokens, so a tenth is more.
+    at_least = 1.1 * most + 3.0 * tl.sqrt(most) + 1.0
+    at_most = tl.maximum(0.9 * most - 3.0 * tl.sqrt(most), 0.0)
     tail = ((total - goal) / each.to(tl.float64)).to(tl.float32)
     first = tl.zeros([], dtype=tl.int32)
     second = tl.zeros([], dtype=tl.int32)
     for bit in range(0, 16):
         step = 32768 >> bit
         count, below, many, beneath = sides(key, e, first | step, second | step)
-        first = tl.where((count >= 1.3 * most + 1.0) | (below <= 0.75 * tail), first | step, first)
-        near = (many >= 0.75 * most) | (beneath <= 1.3 * tail)
+        first = tl.where((count >= at_least) | (below <= 0.9 * tail), first | step, first)
+        near = (many >= at_most) | (beneath <= 1.1 * tail)
         second = tl.where(near, second | step, second)
     inside = tl.sum((key >= first).to(tl.int32), 0).to(tl.float32) * each
     short = inside <= CAP // 2

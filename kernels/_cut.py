@@ -39,6 +39,17 @@ def listed_of(
 
 
 @triton.jit
+def starts_of(slots):
+    """Where each slot [N, RUN] begins to write what it has counted, and how many there are in all.
+
+    One scan over threads, which hold RUN adjacent slots each, then one within a thread.
+    """
+    each = tl.sum(slots, 1)
+    upto = tl.cumsum(each, 0)
+    return (upto - each)[:, None] + tl.cumsum(slots, 1) - slots, tl.max(upto, 0)
+
+
+@triton.jit
 def list_between(
     row_ptr, stride, vocab, part_keys, hot_ptr, list_ptr, low, high, PART: tl.constexpr,
     PARTS: tl.constexpr, AT_ONCE: tl.constexpr,
@@ -65,12 +76,8 @@ def list_between(
         part = tl.load(hot_ptr + base + lane, mask=live, other=0, cache_modifier=".cg")
         _, listed = listed_of(row_ptr, stride, vocab, part, live, least, beyond, PART, RUN)
         slots += listed
-    # One scan over threads, which hold eight adjacent slots each, then one within a thread.
-    each = tl.sum(slots, 1)
-    upto = tl.cumsum(each, 0)
-    count = tl.max(upto, 0)
+    at, count = starts_of(slots)
     if count <= CAP:
-        at = (upto - each)[:, None] + tl.cumsum(slots, 1) - slots
         for base in tl.range(0, parts, AT_ONCE, num_stages=2):
             live = base + lane < parts
             part = tl.load(hot_ptr + base + lane, mask=live, other=0, cache_modifier=".cg")
@@ -83,7 +90,10 @@ def list_between(
 
 @triton.jit
 def count_from(row_ptr, stride, vocab, low, high, top, scale, BLOCK: tl.constexpr):
-    """Count and mass of the tokens whose keys are at least ``low``, and at least ``high``."""
+    """Count and mass of the tokens whose keys are at least ``low``, and at least ``high``.
+
+    Also how many between them every place of a program has seen: [BLOCK].
+    """
     least = value_of(low)
     beyond = tl.where(high == BEYOND, float("inf"), value_of(high))
     n_low = tl.zeros([BLOCK], dtype=tl.int32)
@@ -98,8 +108,26 @@ def count_from(row_ptr, stride, vocab, low, high, top, scale, BLOCK: tl.constexp
         n_high += (x >= beyond).to(tl.int32)
         m_low += tl.where(x >= least, e, 0.0)
         m_high += tl.where(x >= beyond, e, 0.0)
+    slots = n_low - n_high
     m_low = tl.sum(m_low.to(tl.float64), 0)
-    return tl.sum(n_low, 0), m_low, tl.sum(n_high, 0), tl.sum(m_high.to(tl.float64), 0)
+    m_high = tl.sum(m_high.to(tl.float64), 0)
+    return tl.sum(n_low, 0), m_low, tl.sum(n_high, 0), m_high, slots
+
+
+@triton.jit
+def list_counted(row_ptr, stride, vocab, slots, list_ptr, low, high, BLOCK: tl.constexpr):
+    """List the tokens with keys in [low, high), of which ``count_from`` counted at most CAP."""
+    RUN: tl.constexpr = 8
+    least = value_of(low)
+    beyond = tl.where(high == BEYOND, float("inf"), value_of(high))
+    at, _ = starts_of(tl.reshape(slots, [BLOCK // RUN, RUN]))
+    for start in tl.range(0, vocab, BLOCK, num_stages=3):
+        ids = start + tl.arange(0, BLOCK)
+        x = load_at(row_ptr, ids, stride, ids < vocab, float("-inf"))
+        listed = tl.reshape(((x >= least) & (x < beyond)).to(tl.int32), [BLOCK // RUN, RUN])
+        tl.store(list_ptr + at, tl.reshape(ids, [BLOCK // RUN, RUN]), mask=listed > 0)
+        at += listed
+    tl.debug_barrier()
 
 
 @triton.jit
@@ -109,11 +137,14 @@ def next_bounds(lo, hi, n_lo, m_lo, n_hi, m_hi, k, goal, turn, UNIT: tl.constexp
     Every other turn halves the distance, so that a line that misleads costs few passes.
     """
     span = (hi - lo).to(tl.float64)
-    by_count = (n_lo - k).to(tl.float64) / tl.maximum(n_lo - n_hi, 1).to(tl.float64)
+    # Numbers of tokens grow about exponentially on the way down a tail.
+    all_of, some_of = tl.maximum(n_lo, 1).to(tl.float32), tl.maximum(n_hi, 1).to(tl.float32)
+    octaves = tl.maximum(tl.log2(all_of / some_of), 1e-6)
+    by_count = (tl.log2(all_of / tl.minimum(k, n_lo).to(tl.float32)) / octaves).to(tl.float64)
     by_mass = (m_lo - goal) / tl.maximum(m_lo - m_hi, 1e-300)
     share = tl.minimum(tl.maximum(tl.maximum(by_count, by_mass), 0.0), 1.0)
     middle = lo + (share * span).to(tl.uint32)
-    width = tl.maximum((hi - lo) // 16, UNIT)
+    width = (hi - lo) // 32
     low = tl.where(middle - lo > width, (middle - width) // UNIT * UNIT, lo)
     high = tl.where(hi - middle > width + UNIT, (middle + width) // UNIT * UNIT + UNIT, hi)
     halfway = lo + (hi - lo) // (2 * UNIT) * UNIT
@@ -187,7 +218,7 @@ def search(
                 low = tl.where(few, sure, low)
                 high = hi
         else:
-            n_a, m_a, n_b, m_b = count_from(
+            n_a, m_a, n_b, m_b, slots = count_from(
                 row_ptr, stride, vocab, low, high, top, scale, 16 * PART
             )
             # A bound that has an answer keeps it, whatever an fp32 sum now says.
@@ -203,8 +234,15 @@ def search(
             fits = n_lo - n_hi <= CAP
             state = tl.where((n_lo >= 0) & (~fits) & (hi - lo <= UNIT), EQUAL, 0)
             state = tl.where(short, ALL, state)
+            if from_a & (~from_b) & fits:
+                list_counted(row_ptr, stride, vocab, slots, list_ptr, low, high, 16 * PART)
+                ids, key, e = load_list(row_ptr, stride, list_ptr, n_lo - n_hi, top, scale)
+                state = state * 0 + LISTED
             near, far = next_bounds(lo, hi, n_lo, m_lo, n_hi, m_hi, k, goal, turn, UNIT)
-            low = tl.where(n_lo < 0, sure, tl.where(fits, lo, near))
+            # A guess that was too high: look further down, and at the very end from ``sure`` on.
+            reach = tl.minimum((high - low) * 4, low - sure)
+            further = tl.where(turn < 4, low - reach, sure)
+            low = tl.where(n_lo < 0, further, tl.where(fits, lo, near))
             high = tl.where((n_lo < 0) | fits, hi, far)
         listing = (n_lo >= 0) & (n_lo - n_hi <= CAP)
         turn += 1
@@ -269,16 +307,32 @@ def wanted_ties(n_above, m_above, unit, equal, k, goal):
 
 
 @triton.jit
-def nth_of_value(row_ptr, stride, vocab, value, n, BLOCK: tl.constexpr):
-    """The id of the n-th token (from 1) of a value."""
-    seen = tl.zeros([], dtype=tl.int32)
-    found = seen - 1
-    for start in range(0, vocab, BLOCK):
-        ids = start + tl.arange(0, BLOCK)
-        here = ids < vocab
-        x = load_at(row_ptr, ids, stride, here, float("-inf"))
-        equal = (here & (x == value)).to(tl.int32)
-        rank = seen + tl.cumsum(equal, 0)
-        found = tl.maximum(found, tl.max(tl.where((equal == 1) & (rank == n), ids, -1), 0))
-        seen += tl.sum(equal, 0)
-    return found
+def nth_of_value(
+    row_ptr, stride, vocab, value, n, counts_ptr, PART: tl.constexpr, PARTS: tl.constexpr,
+):  # fmt: skip
+    """The id of the n-th token (from 1) of a value.
+
+    A first pass leaves how many every run of PART adjacent tokens has, in ``counts_ptr`` [PARTS]
+    int16; no warp waits for another before all are there.  Only the run of the n-th is read again.
+    """
+    ROWS: tl.constexpr = 16
+    i = tl.arange(0, ROWS)
+    inside = i[:, None] * PART + tl.arange(0, PART)[None, :]
+    tl.debug_barrier()
+    for first in tl.range(0, (vocab + (PART - 1)) // PART, ROWS, num_stages=3):
+        ids = first * PART + inside
+        x = load_at(row_ptr, ids, stride, ids < vocab, float("-inf"))
+        equal = tl.sum(((x == value) & (ids < vocab)).to(tl.int32), 1)
+        tl.store(counts_ptr + first + i, equal.to(tl.int16))
+    tl.debug_barrier()
+    run = tl.arange(0, PARTS)
+    here = run * PART < vocab
+    counts = tl.load(counts_ptr + run, mask=here, other=0, cache_modifier=".cg").to(tl.int32)
+    upto = tl.cumsum(counts, 0)
+    home = tl.min(tl.where(upto >= n, run, PARTS - 1), 0)
+    before = tl.max(tl.where(run < home, upto, 0), 0)
+    ids = home * PART + tl.arange(0, PART)
+    x = load_at(row_ptr, ids, stride, ids < vocab, float("-inf"))
+    equal = ((x == value) & (ids < vocab)).to(tl.int32)
+    wanted = (equal == 1) & (before + tl.cumsum(equal, 0) == n)
+    return tl.max(tl.where(wanted, ids, -1), 0)

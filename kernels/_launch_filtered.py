@@ -91,10 +91,8 @@ class FilterPlan:
         """Larger programs and several rounds as the batch grows."""
         tile = 64 if vocab <= 64 else 1024
         work = rows * triton.cdiv(vocab, tile)
-        if work < 8_000:
-            return cls(tile, num_warps=4 if vocab <= 4 * tile else 8)
         if work < 32_000:
-            return cls(tile, 4, 3)
+            return cls(tile, num_warps=4 if vocab <= 4 * tile else 8, at_once=32)
         return cls(tile, 8, 3, rounds=True)
 
 

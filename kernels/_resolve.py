@@ -66,11 +66,11 @@ def where_to_look(
 @triton.jit
 def cut_found(
     row_ptr, stride, vocab, lo, n_lo, m_lo, n_hi, m_hi, state, ids, key, e, top, scale, k, goal,
-    UNIT: tl.constexpr, PART: tl.constexpr,
+    keys_ptr, UNIT: tl.constexpr, PART: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
     """The cut, the last kept id of its value and the kept mass, from what ``search`` returned.
 
-    And the exponentials of the list again, 0 for what is dropped.
+    And the exponentials of the list again, 0 for what is dropped.  ``keys_ptr`` is overwritten.
     """
     cut = lo
     last = vocab
@@ -85,7 +85,7 @@ def cut_found(
         cut = keys_of(value)
         kept = m_hi + ties.to(tl.float64) * unit
         if ties < n_lo - n_hi:
-            last = nth_of_value(row_ptr, stride, vocab, value, ties, 4 * PART)
+            last = nth_of_value(row_ptr, stride, vocab, value, ties, keys_ptr, PART, PARTS)
     return cut, last, kept, e
 
 
@@ -134,7 +134,7 @@ def cut_in_turn(
             )  # fmt: skip
         cut, last, kept, e = cut_found(
             row_ptr, stride, vocab, lo, n_lo, m_lo, n_hi, m_hi, state, ids, key, e, top, scale, k,
-            goal, UNIT, PART,
+            goal, keys_ptr, UNIT, PART, PARTS,
         )  # fmt: skip
         goal = tl.where(top_p < 1, kept * top_p, float("inf"))
         least = cut // UNIT * UNIT
@@ -186,7 +186,7 @@ def resolve(
         )  # fmt: skip
         cut, last, kept, e = cut_found(
             row_ptr, stride, vocab, lo, n_lo, m_lo, n_hi, m_hi, state, ids, key, e, top, scale, k,
-            goal, UNIT, PART,
+            goal, keys_ptr, UNIT, PART, PARTS,
         )  # fmt: skip
         whole = (state == LISTED) & (n_hi == 0)
     return cut, last, kept, whole, ids, e
