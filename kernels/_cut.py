@@ -89,7 +89,9 @@ def list_between(
 
 
 @triton.jit
-def count_from(row_ptr, stride, vocab, low, high, top, scale, BLOCK: tl.constexpr):
+def count_from(
+    row_ptr, stride, vocab, low, high, top, scale, BLOCK: tl.constexpr, AHEAD: tl.constexpr,
+):  # fmt: skip
     """Count and mass of the tokens whose keys are at least ``low``, and at least ``high``.
 
     Also how many between them every place of a program has seen: [BLOCK].
@@ -100,7 +102,7 @@ def count_from(row_ptr, stride, vocab, low, high, top, scale, BLOCK: tl.constexp
     n_high = n_low
     m_low = tl.zeros([BLOCK], dtype=tl.float32)
     m_high = m_low
-    for start in tl.range(0, vocab, BLOCK, num_stages=3):
+    for start in tl.range(0, vocab, BLOCK, num_stages=AHEAD):
         ids = start + tl.arange(0, BLOCK)
         x = load_at(row_ptr, ids, stride, ids < vocab, float("-inf"))
         e = tl.exp2((x - top) * scale)
@@ -115,13 +117,15 @@ def count_from(row_ptr, stride, vocab, low, high, top, scale, BLOCK: tl.constexp
 
 
 @triton.jit
-def list_counted(row_ptr, stride, vocab, slots, list_ptr, low, high, BLOCK: tl.constexpr):
+def list_counted(
+    row_ptr, stride, vocab, slots, list_ptr, low, high, BLOCK: tl.constexpr, AHEAD: tl.constexpr,
+):  # fmt: skip
     """List the tokens with keys in [low, high), of which ``count_from`` counted at most CAP."""
     RUN: tl.constexpr = 8
     least = value_of(low)
     beyond = tl.where(high == BEYOND, float("inf"), value_of(high))
     at, _ = starts_of(tl.reshape(slots, [BLOCK // RUN, RUN]))
-    for start in tl.range(0, vocab, BLOCK, num_stages=3):
+    for start in tl.range(0, vocab, BLOCK, num_stages=AHEAD):
         ids = start + tl.arange(0, BLOCK)
         x = load_at(row_ptr, ids, stride, ids < vocab, float("-inf"))
         listed = tl.reshape(((x >= least) & (x < beyond)).to(tl.int32), [BLOCK // RUN, RUN])
@@ -167,6 +171,7 @@ def load_list(row_ptr, stride, list_ptr, listed, top, scale):
 def search(
     row_ptr, stride, vocab, part_keys, hot_ptr, list_ptr, low, high, floor, sure, top, scale, k,
     goal, UNIT: tl.constexpr, PART: tl.constexpr, PARTS: tl.constexpr, AT_ONCE: tl.constexpr,
+    AHEAD: tl.constexpr,
 ):  # fmt: skip
     """Keys lo < hi around the cut: from lo on there are enough tokens, from hi on there are not.
 
@@ -219,7 +224,7 @@ def search(
                 high = hi
         else:
             n_a, m_a, n_b, m_b, slots = count_from(
-                row_ptr, stride, vocab, low, high, top, scale, 16 * PART
+                row_ptr, stride, vocab, low, high, top, scale, 16 * PART, AHEAD
             )
             # A bound that has an answer keeps it, whatever an fp32 sum now says.
             from_a = enough(n_a, m_a, k, goal) | (known & at_lo)
@@ -235,7 +240,7 @@ def search(
             state = tl.where((n_lo >= 0) & (~fits) & (hi - lo <= UNIT), EQUAL, 0)
             state = tl.where(short, ALL, state)
             if from_a & (~from_b) & fits:
-                list_counted(row_ptr, stride, vocab, slots, list_ptr, low, high, 16 * PART)
+                list_counted(row_ptr, stride, vocab, slots, list_ptr, low, high, 16 * PART, AHEAD)
                 ids, key, e = load_list(row_ptr, stride, list_ptr, n_lo - n_hi, top, scale)
                 state = state * 0 + LISTED
             near, far = next_bounds(lo, hi, n_lo, m_lo, n_hi, m_hi, k, goal, turn, UNIT)

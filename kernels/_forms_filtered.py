@@ -45,7 +45,7 @@ def forms() -> Iterator[Form]:
         coins = dtype == "fp32"
         fixed = {
             "Q": q, "COINS": coins, "WIDE": coins and q == 2, "CLEAN": coins, "TILE": 1024,
-            "UNIT": _UNITS[dtype], "LANES": 8, "AT_ONCE": 16, "TILES": 128, "WIDTH": 32,
+            "UNIT": _UNITS[dtype], "LANES": 8, "AT_ONCE": 16, "AHEAD": 3, "TILES": 128, "WIDTH": 32,
             "STEPS": 4, "STAGES": 3, "OVERLAP": False,
         }  # fmt: skip
         kernels = {"read": read_kernel, "decide": decide_kernel}
@@ -72,7 +72,10 @@ def _cut(vocab: int) -> dict[str, Any]:
     """How one row of a vocabulary is cut in small batches."""
     plan = FilterPlan.of(4, vocab)
     lanes = lanes_of(-(-vocab // plan.tile))
-    return {"TILE": plan.tile, "TILES": lanes, "num_warps": plan.num_warps}
+    return {
+        "TILE": plan.tile, "TILES": lanes, "num_warps": plan.num_warps, "AT_ONCE": plan.at_once,
+        "AHEAD": plan.ahead,
+    }  # fmt: skip
 
 
 def _orders(kernel: Any) -> Iterator[tuple[str, dict[str, Any]]]:
