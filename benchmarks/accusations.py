@@ -261,8 +261,9 @@ def _line(name: str, runs: Sequence[Run]) -> str:
     accused = sum(bool(run.accusations) for run in runs)
     unsure = sum(run.verdict == "inconclusive" for run in runs)
     last = runs[-1]
+    versions = ", ".join(sorted({run.version for run in runs if run.version}))
     cells = (
-        f"`{name}`", last.version or "", len(runs), accused,
+        f"`{name}`", versions, len(runs), accused,
         f"{upper_bound(accused, len(runs)):.3g}", unsure, last.tests, last.checks,
         last.not_supported, f"{sum(run.seconds for run in runs) / len(runs):.0f}",
     )  # fmt: skip
