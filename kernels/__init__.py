@@ -1,5 +1,6 @@
 """Triton rejection samplers: subjects of the harness like any other."""
 
+from specverify.kernels._interpreter import patch_once
 from specverify.kernels._launch import Plan, Proposal, Workspace, filter_logits, verify_chain
 from specverify.kernels._launch_block import TritonBlock, triton_block, verify_block
 from specverify.kernels._launch_filtered import (
@@ -9,7 +10,7 @@ from specverify.kernels._launch_filtered import (
     verify_filtered,
 )
 from specverify.kernels._launch_small import verify_small
-from specverify.kernels.sampler import TritonChain, triton_chain, triton_vllm
+from specverify.kernels.sampler import TritonChain, interpreted, triton_chain, triton_vllm
 
 __all__ = [
     "FilterPlan",
@@ -29,3 +30,6 @@ __all__ = [
     "verify_filtered",
     "verify_small",
 ]
+
+if interpreted():
+    patch_once()
