@@ -20,7 +20,7 @@ WARPS = 2
 
 _TILE = 1024  # this and the warps: measured on an H200; see docs/kernels.md
 _MOST_REQUESTS = 128
-_INTERPRETED = {"tile": 1 << 15, "most": 1024}
+_INTERPRETED = {"tile": 1 << 16, "most": 1024}
 """In the interpreter a program costs the same however much it holds."""
 
 
