@@ -29,18 +29,13 @@ PLANS = {
     "1 w4": FilterPlan(1024, 1, 1, 4),
     "1 w8": FilterPlan(1024, 1, 1, 8),
     "1 w8 o32": FilterPlan(1024, 1, 1, 8, at_once=32),
-    "1 w8 o32 a4": FilterPlan(1024, 1, 1, 8, at_once=32, ahead=4),
-    "1 w8 o32 a6": FilterPlan(1024, 1, 1, 8, at_once=32, ahead=6),
     "1 w16 o32": FilterPlan(1024, 1, 1, 16, at_once=32),
-    "1 w16 o32 a6": FilterPlan(1024, 1, 1, 16, at_once=32, ahead=6),
-    "4 w8 o32 a4": FilterPlan(1024, 4, 3, 8, at_once=32, ahead=4),
     "8 w4 rounds": FilterPlan(1024, 8, 3, 4, rounds=True),
     "8 w8 rounds": FilterPlan(1024, 8, 3, 8, rounds=True),
     "8 w4 o32 rounds": FilterPlan(1024, 8, 3, 4, rounds=True, at_once=32),
-    "8 w4 a5 rounds": FilterPlan(1024, 8, 3, 4, rounds=True, ahead=5),
-    "8 w8 o32 a5 rounds": FilterPlan(1024, 8, 3, 8, rounds=True, at_once=32, ahead=5),
+    "8 w8 o32 rounds": FilterPlan(1024, 8, 3, 8, rounds=True, at_once=32),
 }
-"""Steps of the reading kernel; warps, parts at once (o) and stages (a) of the deciding one."""
+"""Steps of the reading kernel; warps and parts at once (o) of the deciding one."""
 
 CASES = (Case(1, 3, 128256, "one-hot", 0.7), Case(256, 3, 128256, "one-hot", 0.7),
          Case(32, 3, 128256, "one-hot", 0.7), Case(256, 7, 128256, "one-hot", 0.2))  # fmt: skip

@@ -27,14 +27,18 @@ from specverify.kernels._parts import keys_of, tokens_of, value_of
 
 @triton.jit
 def listed_of(
-    row_ptr, stride, vocab, part, live, least, beyond, PART: tl.constexpr, RUN: tl.constexpr,
+    row_ptr, stride, vocab, hot_ptr, base, parts, least, beyond, PART: tl.constexpr,
+    AT_ONCE: tl.constexpr, RUN: tl.constexpr,
 ):  # fmt: skip
-    """Ids of the tokens of some parts, RUN a row; 1 for those with logits in [least, beyond)."""
+    """Ids of the tokens of AT_ONCE listed parts, RUN a row; 1 for logits in [least, beyond)."""
+    lane = tl.arange(0, AT_ONCE)
+    live = base + lane < parts
+    part = tl.load(hot_ptr + base + lane, mask=live, other=0, cache_modifier=".cg")
     ids = tokens_of(part.to(tl.int32) & 0xFFFF, 4 * PART)
     here = live[:, None] & (ids < vocab)
     x = load_at(row_ptr, ids, stride, here, float("-inf"))
     listed = ((x >= least) & (x < beyond)).to(tl.int32)
-    rows: tl.constexpr = listed.shape[0] * PART // RUN
+    rows: tl.constexpr = AT_ONCE * PART // RUN
     return tl.reshape(ids, [rows, RUN]), tl.reshape(listed, [rows, RUN])
 
 
@@ -69,19 +73,18 @@ def list_between(
     tl.debug_barrier()
     least = value_of(low)
     beyond = tl.where(high == BEYOND, float("inf"), value_of(high))
-    lane = tl.arange(0, AT_ONCE)
     slots = tl.zeros([AT_ONCE * PART // RUN, RUN], dtype=tl.int32)
     for base in tl.range(0, parts, AT_ONCE, num_stages=2):
-        live = base + lane < parts
-        part = tl.load(hot_ptr + base + lane, mask=live, other=0, cache_modifier=".cg")
-        _, listed = listed_of(row_ptr, stride, vocab, part, live, least, beyond, PART, RUN)
+        _, listed = listed_of(
+            row_ptr, stride, vocab, hot_ptr, base, parts, least, beyond, PART, AT_ONCE, RUN
+        )
         slots += listed
     at, count = starts_of(slots)
     if count <= CAP:
         for base in tl.range(0, parts, AT_ONCE, num_stages=2):
-            live = base + lane < parts
-            part = tl.load(hot_ptr + base + lane, mask=live, other=0, cache_modifier=".cg")
-            ids, listed = listed_of(row_ptr, stride, vocab, part, live, least, beyond, PART, RUN)
+            ids, listed = listed_of(
+                row_ptr, stride, vocab, hot_ptr, base, parts, least, beyond, PART, AT_ONCE, RUN
+            )
             tl.store(list_ptr + at, ids, mask=listed > 0)
             at += listed
     tl.debug_barrier()
@@ -89,9 +92,7 @@ def list_between(
 
 
 @triton.jit
-def count_from(
-    row_ptr, stride, vocab, low, high, top, scale, BLOCK: tl.constexpr, AHEAD: tl.constexpr,
-):  # fmt: skip
+def count_from(row_ptr, stride, vocab, low, high, top, scale, BLOCK: tl.constexpr):
     """Count and mass of the tokens whose keys are at least ``low``, and at least ``high``.
 
     Also how many between them every place of a program has seen: [BLOCK].
@@ -102,7 +103,7 @@ def count_from(
     n_high = n_low
     m_low = tl.zeros([BLOCK], dtype=tl.float32)
     m_high = m_low
-    for start in tl.range(0, vocab, BLOCK, num_stages=AHEAD):
+    for start in tl.range(0, vocab, BLOCK, num_stages=3):
         ids = start + tl.arange(0, BLOCK)
         x = load_at(row_ptr, ids, stride, ids < vocab, float("-inf"))
         e = tl.exp2((x - top) * scale)
@@ -117,15 +118,13 @@ def count_from(
 
 
 @triton.jit
-def list_counted(
-    row_ptr, stride, vocab, slots, list_ptr, low, high, BLOCK: tl.constexpr, AHEAD: tl.constexpr,
-):  # fmt: skip
+def list_counted(row_ptr, stride, vocab, slots, list_ptr, low, high, BLOCK: tl.constexpr):
     """List the tokens with keys in [low, high), of which ``count_from`` counted at most CAP."""
     RUN: tl.constexpr = 8
     least = value_of(low)
     beyond = tl.where(high == BEYOND, float("inf"), value_of(high))
     at, _ = starts_of(tl.reshape(slots, [BLOCK // RUN, RUN]))
-    for start in tl.range(0, vocab, BLOCK, num_stages=AHEAD):
+    for start in tl.range(0, vocab, BLOCK, num_stages=3):
         ids = start + tl.arange(0, BLOCK)
         x = load_at(row_ptr, ids, stride, ids < vocab, float("-inf"))
         listed = tl.reshape(((x >= least) & (x < beyond)).to(tl.int32), [BLOCK // RUN, RUN])
@@ -171,7 +170,6 @@ def load_list(row_ptr, stride, list_ptr, listed, top, scale):
 def search(
     row_ptr, stride, vocab, part_keys, hot_ptr, list_ptr, low, high, floor, sure, top, scale, k,
     goal, UNIT: tl.constexpr, PART: tl.constexpr, PARTS: tl.constexpr, AT_ONCE: tl.constexpr,
-    AHEAD: tl.constexpr,
 ):  # fmt: skip
     """Keys lo < hi around the cut: from lo on there are enough tokens, from hi on there are not.
 
@@ -224,7 +222,7 @@ def search(
                 high = hi
         else:
             n_a, m_a, n_b, m_b, slots = count_from(
-                row_ptr, stride, vocab, low, high, top, scale, 16 * PART, AHEAD
+                row_ptr, stride, vocab, low, high, top, scale, 16 * PART
             )
             # A bound that has an answer keeps it, whatever an fp32 sum now says.
             from_a = enough(n_a, m_a, k, goal) | (known & at_lo)
@@ -240,7 +238,7 @@ def search(
             state = tl.where((n_lo >= 0) & (~fits) & (hi - lo <= UNIT), EQUAL, 0)
             state = tl.where(short, ALL, state)
             if from_a & (~from_b) & fits:
-                list_counted(row_ptr, stride, vocab, slots, list_ptr, low, high, 16 * PART, AHEAD)
+                list_counted(row_ptr, stride, vocab, slots, list_ptr, low, high, 16 * PART)
                 ids, key, e = load_list(row_ptr, stride, list_ptr, n_lo - n_hi, top, scale)
                 state = state * 0 + LISTED
             near, far = next_bounds(lo, hi, n_lo, m_lo, n_hi, m_hi, k, goal, turn, UNIT)

@@ -45,7 +45,7 @@ def forms() -> Iterator[Form]:
         coins = dtype == "fp32"
         fixed = {
             "Q": q, "COINS": coins, "WIDE": coins and q == 2, "CLEAN": coins, "TILE": 1024,
-            "UNIT": _UNITS[dtype], "LANES": 8, "AT_ONCE": 16, "AHEAD": 3, "TILES": 128, "WIDTH": 32,
+            "UNIT": _UNITS[dtype], "LANES": 8, "AT_ONCE": 16, "TILES": 128, "WIDTH": 32,
             "STEPS": 4, "STAGES": 3, "OVERLAP": False,
         }  # fmt: skip
         kernels = {"read": read_kernel, "decide": decide_kernel}
@@ -74,7 +74,6 @@ def _cut(vocab: int) -> dict[str, Any]:
     lanes = lanes_of(-(-vocab // plan.tile))
     return {
         "TILE": plan.tile, "TILES": lanes, "num_warps": plan.num_warps, "AT_ONCE": plan.at_once,
-        "AHEAD": plan.ahead,
     }  # fmt: skip
 
 

@@ -103,7 +103,7 @@ def spare(max_ptr, sum_ptr, keys_ptr, part):
 def leave_sums(
     row_ptr, stride_v, q_row, q_stride_v, vocab, tiles, cut, last, row_top, scale, inverse, q_top,
     q_scale, q_inverse, gone, residual, max_ptr, sum_ptr, keys_ptr,
-    Q: tl.constexpr, TILE: tl.constexpr, AHEAD: tl.constexpr,
+    Q: tl.constexpr, TILE: tl.constexpr,
 ):  # fmt: skip
     """The weight of every run of TILE / SPLIT adjacent tokens, to ``spare``.
 
@@ -113,7 +113,7 @@ def leave_sums(
     absent: tl.constexpr = 0.0 if Q == 1 else float("-inf")
     i = tl.arange(0, RUNS * SPLIT)
     inside = i[:, None] * PART + tl.arange(0, PART)[None, :]
-    for first in tl.range(0, tiles, RUNS, num_stages=AHEAD):
+    for first in tl.range(0, tiles, RUNS, num_stages=3):
         start = (first + tiles * 0).to(tl.int64) * TILE
         here = inside < (vocab - start).to(tl.int32)
         x = load_at(row_ptr + start * stride_v, inside, stride_v, here, float("-inf"))
@@ -133,7 +133,7 @@ def leave_sums(
 def draw_unlisted(
     row_ptr, stride_v, q_row, q_stride_v, vocab, tiles, cut, last, kept, row_top, scale, q_top,
     q_mass, q_scale, gone, residual, coin, max_ptr, sum_ptr, keys_ptr,
-    Q: tl.constexpr, TILE: tl.constexpr, TILES: tl.constexpr, AHEAD: tl.constexpr,
+    Q: tl.constexpr, TILE: tl.constexpr, TILES: tl.constexpr,
 ):  # fmt: skip
     """As ``draw_listed`` from the whole row; -1 where nothing is left.  One program reads it."""
     PART: tl.constexpr = TILE // SPLIT
@@ -143,7 +143,6 @@ def draw_unlisted(
     leave_sums(
         row_ptr, stride_v, q_row, q_stride_v, vocab, tiles, cut, last, row_top, scale, inverse,
         q_top, q_scale, q_inverse, gone, residual, max_ptr, sum_ptr, keys_ptr, Q, TILE,
-        AHEAD,
     )  # fmt: skip
     tl.debug_barrier()
     i = tl.arange(0, TILES * SPLIT)
@@ -169,7 +168,7 @@ def draw_unlisted(
 def draw_kept(
     row_ptr, stride_v, q_row, q_stride_v, vocab, tiles, listed, ids, e, cut, last, kept, row_top,
     scale, q_top, q_mass, q_scale, gone, residual, coin, max_ptr, sum_ptr, keys_ptr,
-    Q: tl.constexpr, TILE: tl.constexpr, TILES: tl.constexpr, AHEAD: tl.constexpr,
+    Q: tl.constexpr, TILE: tl.constexpr, TILES: tl.constexpr,
 ):  # fmt: skip
     """The recovered or bonus token of a filtered row.
 
@@ -194,7 +193,7 @@ def draw_kept(
             token = draw_unlisted(
                 row_ptr, stride_v, q_row, q_stride_v, vocab, tiles, cut, last, kept, row_top, scale,
                 q_top, q_mass, q_scale, gone, residual, coin, max_ptr, sum_ptr, keys_ptr, Q, TILE,
-                TILES, AHEAD,
+                TILES,
             )  # fmt: skip
             gone = tl.where(gone >= -1, gone ^ gone, gone) - 2
             residual = residual * 0

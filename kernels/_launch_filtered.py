@@ -77,7 +77,6 @@ class FilterPlan:
         num_warps: warps of the program that decides a row.
         rounds: take positions in rounds and pass over rows past a rejection, for large batches.
         at_once: parts that are searched at a time.
-        ahead: stages of the loops in which one program reads a whole row.
     """
 
     tile: int = 1024
@@ -86,7 +85,6 @@ class FilterPlan:
     num_warps: int = 4
     rounds: bool = False
     at_once: int = 16
-    ahead: int = 3
 
     @classmethod
     def of(cls, rows: int, vocab: int) -> FilterPlan:
@@ -229,7 +227,7 @@ def verify_filtered(
             vocab, tiles, shares, width, Q=proposal.form, COINS=coins is not None, WIDE=wide,
             CLEAN=len(starts) == 1, SEQUENTIAL=sequential(filters.convention),
             UNIT=_UNITS[target_logits.dtype], TILE=plan.tile, LANES=8, AT_ONCE=plan.at_once,
-            AHEAD=plan.ahead, TILES=lanes_of(tiles), WIDTH=max(32, triton.next_power_of_2(width)),
+            TILES=lanes_of(tiles), WIDTH=max(32, triton.next_power_of_2(width)),
             OVERLAP=bool(overlap), num_warps=plan.num_warps, **overlap,
         )  # fmt: skip
     return out, emitted
@@ -295,7 +293,7 @@ def filter_logits(
     cut_kernel[(width * requests,)](
         target_logits, *stride, cu_drafts, *fields, pairs, sums, keys, found, marks, requests,
         vocab, tiles, shares, SEQUENTIAL=in_turn, UNIT=_UNITS[target_logits.dtype],
-        TILE=plan.tile, AT_ONCE=plan.at_once, AHEAD=plan.ahead, TILES=lanes_of(tiles),
+        TILE=plan.tile, AT_ONCE=plan.at_once, TILES=lanes_of(tiles),
         num_warps=plan.num_warps,
     )  # fmt: skip
     block = min(8192, max(16, int(triton.next_power_of_2(vocab))))

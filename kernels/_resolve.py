@@ -93,7 +93,7 @@ def cut_found(
 def cut_in_turn(
     row_ptr, stride, vocab, parts, part_keys, keys_ptr, list_ptr, floor, top, scale, total, k,
     top_p, first, UNIT: tl.constexpr, PART: tl.constexpr, PARTS: tl.constexpr,
-    AT_ONCE: tl.constexpr, AHEAD: tl.constexpr,
+    AT_ONCE: tl.constexpr,
 ):  # fmt: skip
     """As ``resolve``, but top-p counts on what top-k and min-p left.
 
@@ -130,7 +130,7 @@ def cut_in_turn(
             )  # fmt: skip
             lo, n_lo, m_lo, n_hi, m_hi, state, ids, key, e = search(
                 row_ptr, stride, vocab, part_keys, keys_ptr, list_ptr, low, high, floor, sure, top,
-                scale, k, goal, UNIT, PART, PARTS, AT_ONCE, AHEAD,
+                scale, k, goal, UNIT, PART, PARTS, AT_ONCE,
             )  # fmt: skip
         cut, last, kept, e = cut_found(
             row_ptr, stride, vocab, lo, n_lo, m_lo, n_hi, m_hi, state, ids, key, e, top, scale, k,
@@ -147,7 +147,7 @@ def cut_in_turn(
 def resolve(
     row_ptr, stride, vocab, parts, keys_ptr, list_ptr, top, total, temperature, scale, top_k, top_p,
     min_p, SEQUENTIAL: tl.constexpr, UNIT: tl.constexpr, PART: tl.constexpr, PARTS: tl.constexpr,
-    AT_ONCE: tl.constexpr, AHEAD: tl.constexpr,
+    AT_ONCE: tl.constexpr,
 ):  # fmt: skip
     """Where the filters cut a row whose largest logit and mass are finite.
 
@@ -155,7 +155,6 @@ def resolve(
         SEQUENTIAL: whether top-p counts its mass on what top-k and min-p left (the convention
             ``vllm``) instead of the whole law (``reference``).
         UNIT: distance of the keys of two adjacent numbers of the logits' dtype.
-        AHEAD: stages of the loops that read the whole row.
         Everything else as the kernels have it.
 
     Returns:
@@ -174,7 +173,7 @@ def resolve(
     if SEQUENTIAL:
         cut, last, kept, whole, ids, e = cut_in_turn(
             row_ptr, stride, vocab, parts, part_keys, keys_ptr, list_ptr, floor, top, scale, total,
-            k, top_p, (top_p < 1) & (use_k | (min_p > 0)), UNIT, PART, PARTS, AT_ONCE, AHEAD,
+            k, top_p, (top_p < 1) & (use_k | (min_p > 0)), UNIT, PART, PARTS, AT_ONCE,
         )  # fmt: skip
     else:
         low, high, sure = where_to_look(
@@ -183,7 +182,7 @@ def resolve(
         )  # fmt: skip
         lo, n_lo, m_lo, n_hi, m_hi, state, ids, key, e = search(
             row_ptr, stride, vocab, part_keys, keys_ptr, list_ptr, low, high, floor, sure, top,
-            scale, k, goal, UNIT, PART, PARTS, AT_ONCE, AHEAD,
+            scale, k, goal, UNIT, PART, PARTS, AT_ONCE,
         )  # fmt: skip
         cut, last, kept, e = cut_found(
             row_ptr, stride, vocab, lo, n_lo, m_lo, n_hi, m_hi, state, ids, key, e, top, scale, k,

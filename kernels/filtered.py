@@ -57,7 +57,7 @@ def usable(top, total, scale):
 def last_kept(
     row_ptr, stride_v, q_row, q_stride_v, q_max, q_sum, slot, draft, vocab, tiles, listed, ids, e,
     cut, last, kept, row_top, scale, q_scale, point_mass, coin, max_ptr, sum_ptr, keys_ptr,
-    Q: tl.constexpr, TILE: tl.constexpr, TILES: tl.constexpr, AHEAD: tl.constexpr,
+    Q: tl.constexpr, TILE: tl.constexpr, TILES: tl.constexpr,
 ):  # fmt: skip
     """The recovered (``draft`` >= 0) or bonus token of a row with filters."""
     q_top = row_top
@@ -72,7 +72,7 @@ def last_kept(
     return draw_kept(
         row_ptr, stride_v, q_row, q_stride_v, vocab, tiles, listed, ids, e, cut, last, kept,
         row_top, scale, q_top, q_mass, q_scale, gone, residual, coin, max_ptr, sum_ptr, keys_ptr,
-        Q, TILE, TILES, AHEAD,
+        Q, TILE, TILES,
     )  # fmt: skip
 
 
@@ -158,7 +158,7 @@ def decide_kernel(
     start, requests, vocab, tiles, shares, width,
     Q: tl.constexpr, COINS: tl.constexpr, WIDE: tl.constexpr, CLEAN: tl.constexpr,
     SEQUENTIAL: tl.constexpr, UNIT: tl.constexpr, TILE: tl.constexpr, LANES: tl.constexpr,
-    AT_ONCE: tl.constexpr, AHEAD: tl.constexpr, TILES: tl.constexpr, WIDTH: tl.constexpr,
+    AT_ONCE: tl.constexpr, TILES: tl.constexpr, WIDTH: tl.constexpr,
     OVERLAP: tl.constexpr,
 ):  # fmt: skip
     """One row; grid [positions of the round * B].
@@ -225,7 +225,7 @@ def decide_kernel(
             cut, last, kept, listed, ids, some = resolve(
                 row_ptr, stride_v, vocab, parts_of(tiles), keys_ptr + row * parts_of(tiles),
                 list_ptr + row * CAP, row_top, mass, t, scale, top_k, top_p, min_p, SEQUENTIAL,
-                UNIT, PART, TILES * SPLIT, AT_ONCE, AHEAD,
+                UNIT, PART, TILES * SPLIT, AT_ONCE,
             )  # fmt: skip
             taken = proposed & is_kept(own, draft, cut, last)
         if taken:
@@ -256,7 +256,7 @@ def decide_kernel(
                     row_ptr, stride_v, q_row, q_stride_v, q_max, q_sum, slot, draft, vocab,
                     tiles, listed, ids, some, cut, last, kept, row_top, scale, q_scale,
                     point_mass, coin, max_ptr + at, sum_ptr + at,
-                    keys_ptr + row * parts_of(tiles), Q, TILE, TILES, AHEAD,
+                    keys_ptr + row * parts_of(tiles), Q, TILE, TILES,
                 )  # fmt: skip
             else:
                 token = last_token(

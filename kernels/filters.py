@@ -24,7 +24,7 @@ def cut_kernel(
     logits, stride_r, stride_v, cu_drafts, temperature, top_ks, top_ps, min_ps, max_ptr, sum_ptr,
     keys_ptr, list_ptr, marks, requests, vocab, tiles, shares,
     SEQUENTIAL: tl.constexpr, UNIT: tl.constexpr, TILE: tl.constexpr, AT_ONCE: tl.constexpr,
-    AHEAD: tl.constexpr, TILES: tl.constexpr,
+    TILES: tl.constexpr,
 ):  # fmt: skip
     """Leave the cut of one row after ``read_kernel``; a row that is no law has it at 0."""
     PART: tl.constexpr = TILE // SPLIT
@@ -51,7 +51,6 @@ def cut_kernel(
                 logits + row * stride_r, stride_v, vocab, parts_of(tiles),
                 keys_ptr + row * parts_of(tiles), list_ptr + row * CAP, row_top, mass, t, scale,
                 top_k, top_p, min_p, SEQUENTIAL, UNIT, PART, TILES * SPLIT, AT_ONCE,
-                AHEAD,
             )  # fmt: skip
         tl.store(marks + row * 2, cut.to(tl.int64))
         tl.store(marks + row * 2 + 1, last.to(tl.int64))
