@@ -133,11 +133,10 @@ def relation(
         device: torch device type.
     """
     experiment = MetamorphicExperiment(
-        suite="metamorphic", case=case, layouts=_none, holds=getattr(relations, name),
-        copies=copies, coins=coins,
-    )  # fmt: skip
+        suite="metamorphic", case=case, layouts=_none, holds=getattr(relations, name), coins=coins
+    )
     settings = Settings(root_seed=seed, device=device)
-    return _said(experiment.problems(sampler, settings, layout))
+    return _said(experiment.problems(sampler, settings, layout, copies))
 
 
 def _none(_capabilities: Capabilities) -> SearchStrategy[Batch]:

@@ -76,7 +76,8 @@ class DifferentialExperiment:
     Attributes:
         suite, case: where it belongs.
         layouts: the strategy for a subject's capabilities.
-        copies: sets of coins for each layout, in one call.
+        copies: sets of coins for each layout, in one call; fewer for samplers of one request a
+            call (:meth:`Settings.copies`).
         share: layouts for each example of the profile; they are cheap beside trials.
     """
 
@@ -138,10 +139,12 @@ class DifferentialExperiment:
     ) -> list[Problem]:
         """The layout as it lies in memory, with its own coins; then copies with threshold coins."""
         seed, stream = self._seed(settings), self._stream(settings)
+        capabilities = subject.capabilities
+        count = settings.copies(capabilities, self.copies)
         copies = with_threshold_coins(
-            replicate(batch.replace(coins=None, check_values=False), self.copies, stream),
-            reference_for(subject.capabilities),
-            subject.capabilities,
+            replicate(batch.replace(coins=None, check_values=False), count, stream),
+            reference_for(capabilities),
+            capabilities,
             torch.Generator().manual_seed(seed >> 1),
         )
         requests = batch.num_requests

@@ -23,6 +23,7 @@ class Profile:
         tv_cells: the largest table that ``tv`` is promised for; larger tables get what the same
             number of trials detects, and their verdicts say so.
         examples: hypothesis layouts for each exact property.
+        copies_unbatched: share of a layout's copies that samplers of one request a call are asked.
         max_trials: budget of trials for each case; a check that needs more is inconclusive.
         tv_recorded: deviation to catch on recorded rows, whose vocabularies are real.
     """
@@ -32,6 +33,7 @@ class Profile:
     tv_unbatched: float
     tv_cells: int
     examples: int
+    copies_unbatched: float
     max_trials: int
     tv_recorded: float
 
@@ -43,6 +45,7 @@ PROFILES = {
         tv_unbatched=0.05,
         tv_cells=16,
         examples=40,
+        copies_unbatched=1 / 8,
         max_trials=4_000_000,
         tv_recorded=0.1,
     ),
@@ -52,6 +55,7 @@ PROFILES = {
         tv_unbatched=0.03,
         tv_cells=64,
         examples=200,
+        copies_unbatched=1 / 2,
         max_trials=20_000_000,
         tv_recorded=0.05,
     ),
@@ -61,6 +65,7 @@ PROFILES = {
         tv_unbatched=0.02,
         tv_cells=256,
         examples=1000,
+        copies_unbatched=1.0,
         max_trials=200_000_000,
         tv_recorded=0.03,
     ),
@@ -102,6 +107,16 @@ class Settings:
         if self.tv is not None:
             return self.tv
         return self.profile.tv if capabilities.batched else self.profile.tv_unbatched
+
+    def copies(self, capabilities: Capabilities, declared: int) -> int:
+        """How often a call repeats a layout, at least once.
+
+        Args:
+            capabilities: of the subject.
+            declared: by the experiment, for samplers that take many requests a call.
+        """
+        share = 1.0 if capabilities.batched else self.profile.copies_unbatched
+        return max(1, round(declared * share))
 
 
 @dataclasses.dataclass(frozen=True)

@@ -43,7 +43,8 @@ class LayoutExperiment:
         holds: the property; returns what violates it.
         needs: names of capabilities without which the question makes no sense.
         coupling: whether the property is one of the acceptance rule and not of the text.
-        copies: how often each layout is repeated in a call, with seeds of its own.
+        copies: how often each layout is repeated in a call, with seeds of its own; fewer for
+            samplers of one request a call (:meth:`Settings.copies`).
     """
 
     suite: str
@@ -66,6 +67,8 @@ class LayoutExperiment:
         self, subject: Subject, settings: Settings, progress: Progress | None = None
     ) -> list[Verdict]:
         """Try the layouts; a violation shrinks and becomes one FAIL."""
+        copies = settings.copies(subject.capabilities, self.copies)
+        draws = "one call's" if copies == 1 else f"{copies} calls'"
         return answer(
             self,
             unsupported=self.plan(subject.capabilities).unsupported,
@@ -79,7 +82,7 @@ class LayoutExperiment:
             ),
             snippet=functools.partial(self._snippet, subject, settings),
             holds=lambda found: (
-                f"{found.examples} layouts, {self.copies} calls' worth of draws each, no violation"
+                f"{found.examples} layouts, {draws} worth of draws each, no violation"
             ),
         )
 
@@ -88,7 +91,8 @@ class LayoutExperiment:
 
     def problems(self, subject: Subject, settings: Settings, batch: Batch) -> list[Problem]:
         """What is wrong with the answer to one layout, shown on a part of it where that fails."""
-        many = replicate(batch, self.copies, self._stream(settings))
+        copies = settings.copies(subject.capabilities, self.copies)
+        many = replicate(batch, copies, self._stream(settings))
         ask = functools.partial(
             self.asked, subject, seed=self._seed(settings), device=settings.device
         )
@@ -99,7 +103,7 @@ class LayoutExperiment:
             again = ask(part)
             if again:
                 return [dataclasses.replace(again[0], batch=part)]
-        shown = many if self.copies == 1 else None  # so many copies are nothing to read
+        shown = many if copies == 1 else None  # so many copies are nothing to read
         return [dataclasses.replace(_of_layout(found[0], batch.num_requests), batch=shown)]
 
     def asked(

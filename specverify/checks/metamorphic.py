@@ -182,7 +182,8 @@ class MetamorphicExperiment:
         coins: whether it needs that randomness to be injected.
         coupling: whether it concerns the acceptance rule and not the text.
         share: layouts for each example of the profile.
-        copies: of each layout in a call, with seeds of their own.
+        copies: of each layout in a call, with seeds of their own; fewer for samplers of one
+            request a call (:meth:`Settings.copies`).
     """
 
     suite: str
@@ -235,13 +236,23 @@ class MetamorphicExperiment:
     def _stream(self, settings: Settings) -> Stream:
         return Stream.derive(settings.root_seed, "metamorphic", self.suite, self.case)
 
-    def problems(self, subject: Subject, settings: Settings, batch: Batch) -> list[Problem]:
-        """What is wrong with the answers to one layout."""
+    def problems(
+        self, subject: Subject, settings: Settings, batch: Batch, copies: int | None = None
+    ) -> list[Problem]:
+        """What is wrong with the answers to one layout.
+
+        Args:
+            subject: under test.
+            settings: of the run.
+            batch: the layout.
+            copies: of it in a call; as many as this subject is asked if ``None``.
+        """
         stream = self._stream(settings)
         seed = int(stream.bits64(0, 1, 0, Purpose.SEED))
         asked = Asked(subject, settings, seed, batch.num_requests)
-        many = replicate(batch, self.copies, stream)
         capabilities = subject.capabilities
+        copies = copies or settings.copies(capabilities, self.copies)
+        many = replicate(batch, copies, stream)
         injects = self.coins or not capabilities.per_request_seeds
         if injects and capabilities.final_coin is not None:
             many = asked.with_coins(many)

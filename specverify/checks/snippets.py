@@ -86,7 +86,8 @@ def relation_snippet(
     if getattr(relations, name, None) is not experiment.holds:
         return None
     told = [repr(name), f"case={experiment.case!r}"]
-    told += [f"copies={experiment.copies}"] if experiment.copies > 1 else []
+    copies = settings.copies(subject.capabilities, experiment.copies)
+    told += [f"copies={copies}"] if copies > 1 else []
     told += ["coins=True"] if experiment.coins else []
     told.append(_place(settings.root_seed, settings.device))
     return _of_layout(subject, found, "relation", ", ".join(told))
@@ -98,11 +99,7 @@ def _of_layout(subject: Subject, found: Found, function: str, arguments: str) ->
     layout = batch_text.literal(found.batch)
     if layout is None:
         return None
-    names = [
-        "batch",
-        function,
-        *(name for name in ("inf", "nan") if re.search(rf"[\[ -]{name}[,\]]", layout)),
-    ]
+    names = ["batch", function, *(name for name in ("inf", "nan") if _written(name, layout))]
     return (
         f"{_IMPORTS}{', '.join(names)}\n"
         f"sampler = registry.resolve({subject.name!r})\n"
