@@ -7,7 +7,7 @@ requests with more than 27 drafts, outcomes are in memory and the last row to fi
 
 # Triton's kernel language is not typed Python, and its compile-time branches must stay apart.
 # mypy: ignore-errors
-# ruff: noqa: ARG001, SIM102
+# ruff: noqa: SIM102
 from __future__ import annotations
 
 import triton
@@ -38,7 +38,7 @@ def draft_mass(
 
 @triton.jit
 def last_token(
-    row_ptr, stride_v, q_row, q_stride_v, q_max, q_sum, slot, draft, vocab, tiles, max_row,
+    row_ptr, stride_v, q_row, q_stride_v, q_max, q_sum, slot, draft, vocab, tiles,
     top, total, scale, greedy, q_scale, point_mass, seed, place, coin,
     Q: tl.constexpr, COINS: tl.constexpr, LANES: tl.constexpr, TILE: tl.constexpr,
     TILES: tl.constexpr,

@@ -261,8 +261,8 @@ def decide_kernel(
             else:
                 token = last_token(
                     row_ptr, stride_v, q_row, q_stride_v, q_max, q_sum, slot, draft, vocab,
-                    tiles, max_ptr + row * tiles, top, total, scale, greedy, q_scale,
-                    point_mass, seed, place, coin, Q, COINS, LANES, TILE, TILES,
+                    tiles, top, total, scale, greedy, q_scale, point_mass, seed, place, coin,
+                    Q, COINS, LANES, TILE, TILES,
                 )  # fmt: skip
             tl.store(drawn + row, token)
         tl.debug_barrier()

@@ -28,9 +28,6 @@ from specverify.contract import Batch, Capabilities, Emission
 from specverify.faults import SamplerFault
 from specverify.streams import Stream
 
-MOST_VOCAB = 256
-"""Tokens of a row that one program holds."""
-
 _ALIGNED = 16  # entries of a column are loaded so many at a time
 _FLAGS = 1024  # blocks whose flags share a tensor
 _ANY = 1 << 14  # more than any number of drafts
@@ -65,7 +62,7 @@ class DeviceBlocks(BlockBuilder):
 
     Args:
         case, stream, device, horizon, capabilities: as for :class:`BlockBuilder`; at most
-            ``MOST_VOCAB`` tokens.
+            :data:`~specverify.trials.DEVICE_VOCAB` tokens.
     """
 
     def __init__(

@@ -22,7 +22,6 @@ import numpy.typing as npt
 from specverify.streams import Purpose, Stream
 
 F64 = npt.NDArray[np.float64]
-Bool = npt.NDArray[np.bool_]
 
 TARGET_KINDS = ("flat", "random", "ties", "peaked", "masked", "few", "shifted")
 """flat: all 0. random: uniform in [-3, 3]. ties: three values only. peaked: one token 10 above the
