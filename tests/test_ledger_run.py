@@ -20,9 +20,10 @@ from specverify._runner import answer
 from specverify.cases import RequestSpec, make_case
 from specverify.checks.account import Shard, group_of, subject_version, with_account
 from specverify.checks.experiment import Suite
-from specverify.checks.statistical import budget, watch_trials
+from specverify.checks.statistical import budget
 from specverify.checks.verdict import ACCOUNT_STATISTIC, Family, Status, Verdict
 from specverify.checks.watch import TableWatch, looking_alpha
+from specverify.checks.watched_trials import watch_trials
 from specverify.contract import Capabilities, Emission, sampler
 from specverify.evidence import SequentialTest, tv_drift
 from specverify.ledger import Account, Ledger, SeedRange, Totals

@@ -8,20 +8,19 @@ cells and plans its trials by what it wants to notice.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import time
 from collections.abc import Sequence
 
 from specverify import evidence
 from specverify.cases import Case, FloatArray
-from specverify.checks.account import Shard, first_trial_of, with_accounts
 from specverify.checks.experiment import Plan, Progress, Settings
 from specverify.checks.judge import Question, judge_early, judge_table
-from specverify.checks.statistical import finished, step_of, watch_trials
 from specverify.checks.tables import Table
 from specverify.checks.verdict import Status, Verdict, exact_verdict
 from specverify.checks.watch import LOOKING_SHARE, TableWatch
+from specverify.checks.watched_trials import verdicts_of_trials
 from specverify.contract import Capabilities, Guarantee
-from specverify.faults import SamplerFault
 from specverify.subjects import Subject
 
 
@@ -89,27 +88,24 @@ class CountedExperiment:
             return [exact_verdict(self, "case", Status.NOT_SUPPORTED, reason)]
         case, tables = self.asked_of(subject.capabilities)
         planned, trials = self.budget_of(subject.capabilities, settings)
-        shard = Shard.of_run(
-            subject, self.suite, case.name, settings, trials, step_of(subject, case)
+        return verdicts_of_trials(
+            self,
+            subject,
+            case,
+            tables,
+            settings,
+            trials,
+            functools.partial(self._judged, subject, settings, planned),
+            progress=progress,
+            started=started,
         )
-        first = first_trial_of(shard, settings)
-        try:
-            watches, done = watch_trials(
-                subject, case, tables, settings, trials, progress, first_trial=first
-            )
-        except SamplerFault as fault:
-            verdict = exact_verdict(self, "contract", Status.FAIL, str(fault))
-            return [dataclasses.replace(verdict, first_trial=first)]
-        verdicts = self._judged(subject, settings, watches, planned, done)
-        own = with_accounts(verdicts[: len(watches)], watches, shard, done, settings)
-        return finished([*own, *verdicts[len(watches) :]], started, first)
 
     def _judged(
         self,
         subject: Subject,
         settings: Settings,
-        watches: Sequence[TableWatch],
         planned: int,
+        watches: Sequence[TableWatch],
         done: int,
     ) -> list[Verdict]:
         """One verdict for each table, then what is beyond them."""

@@ -23,10 +23,11 @@ from specverify.checks.experiment import Plan, Progress, Settings
 from specverify.checks.judge import Question, judge_table
 from specverify.checks.round_tables import reported_tables, text_tables, transform_tables
 from specverify.checks.small_cases import SmallCase, bounds_of
-from specverify.checks.statistical import budget, void_if_dependent
+from specverify.checks.statistical import budget
 from specverify.checks.tables import Table
 from specverify.checks.verdict import Status, Verdict, exact_verdict
 from specverify.checks.watch import TableWatch
+from specverify.checks.watched_trials import finished
 from specverify.contract import Capabilities, Guarantee
 from specverify.drafting import Drafter, DraftingCapabilities, TableDrafter, drafter_of
 from specverify.faults import SamplerFault
@@ -153,11 +154,7 @@ class RoundsExperiment:
             added = with_accounts(alone, watches, shard, trials, settings)
             names = [watch.table.name for watch in watches]
             judged.update(zip(names, added, strict=True))
-        found = void_if_dependent([*self.exact(runner, reported, settings), *judged.values()])
-        seconds = (time.perf_counter() - started) / len(found)
-        return [
-            dataclasses.replace(verdict, seconds=seconds, first_trial=first) for verdict in found
-        ]
+        return finished([*self.exact(runner, reported, settings), *judged.values()], started, first)
 
     def _watches(
         self, tables: Sequence[Table], counts: Mapping[str, IntArray], settings: Settings
