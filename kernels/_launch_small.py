@@ -20,8 +20,8 @@ WARPS = 2
 
 _TILE = 1024  # this and the warps: measured on an H200; see docs/kernels.md
 _MOST_REQUESTS = 128
-_INTERPRETED = {"tile": 1 << 16, "most": 1024}
-"""In the interpreter a program costs the same however much it holds."""
+_INTERPRETED = (1 << 16, 1024)
+"""Tile and requests there. In the interpreter a program costs the same however much it holds."""
 
 
 def shape_of(vocab: int, *, tile: int = _TILE, most: int = _MOST_REQUESTS) -> tuple[int, int]:
@@ -72,10 +72,8 @@ def verify_small(
     vocab, requests, width = target_logits.shape[1], temperature.shape[0], max_drafts + 1
     if vocab > SMALL_VOCAB:
         raise ValueError(f"target_logits: got {vocab} tokens; expected at most {SMALL_VOCAB}")
-    limits = {} if target_logits.is_cuda else dict(_INTERPRETED)
-    if tile is not None:
-        limits["tile"] = tile
-    block, lanes = shape_of(vocab, **limits)
+    size, most = (_TILE, _MOST_REQUESTS) if target_logits.is_cuda else _INTERPRETED
+    block, lanes = shape_of(vocab, tile=tile or size, most=most)
     out = target_logits.new_empty((requests, width), dtype=torch.int64)
     emitted = target_logits.new_empty(requests, dtype=torch.int64)
     q = target_logits if proposal.rows is None else proposal.rows

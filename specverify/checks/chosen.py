@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from specverify.cases import Case, FloatArray
-from specverify.checks.counted import CountedExperiment
+from specverify.checks.counted import CountedExperiment, capped
 from specverify.checks.experiment import Settings
 from specverify.checks.tables import Table
 from specverify.checks.tail import as_is
@@ -102,9 +102,7 @@ class ChosenExperiment(CountedExperiment):
 
     def budget_of(self, capabilities: Capabilities, settings: Settings) -> tuple[int, int]:
         """Trials that are needed, and trials that will be run."""
-        needed = self.make(capabilities).trials(settings)
-        needed += needed % 2
-        return needed, min(needed, settings.trials or needed, settings.profile.max_trials)
+        return capped(self.make(capabilities).trials(settings), settings)
 
 
 def every_token(vocab: int) -> NDArray[np.int64]:

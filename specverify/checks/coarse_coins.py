@@ -15,7 +15,7 @@ from scipy import stats
 
 from specverify import evidence
 from specverify.cases import Case
-from specverify.checks.counted import CountedExperiment
+from specverify.checks.counted import CountedExperiment, capped
 from specverify.checks.experiment import Plan, Settings
 from specverify.checks.judge import LIKELY, Question
 from specverify.checks.resolution import FineCase, Place, make_fine_case
@@ -78,8 +78,7 @@ class CoarseCoinExperiment(CountedExperiment):
         together = settings.profile.name in TOGETHER
         needed = trials_for(draws, mass, half(settings.power))
         needed = -(-needed // (len(found.places) if together else 1))
-        needed += needed % 2
-        return needed, min(needed, settings.trials or needed, settings.profile.max_trials)
+        return capped(needed, settings)
 
     def beyond(
         self,

@@ -128,3 +128,13 @@ class CountedExperiment:
                 else judge_table(watch.table, watch.counts, asked)
             )
         return verdicts + self.beyond(subject, watches, question, stopped=stopped)
+
+
+def capped(needed: int, settings: Settings) -> tuple[int, int]:
+    """Trials that are needed, made even, and trials that will be run.
+
+    A run that fixes the number of trials gets it, but never more than are needed: what is beyond
+    them costs minutes and says nothing new.
+    """
+    needed += needed % 2
+    return needed, min(needed, settings.trials or needed, settings.profile.max_trials)

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from specverify import evidence
 from specverify.cases import Case, FloatArray, TableRequest
+from specverify.checks.counted import capped
 from specverify.checks.experiment import Plan, Settings
 from specverify.checks.tables import Table
 from specverify.checks.tail import TailExperiment, as_is, cell_of
@@ -125,5 +126,4 @@ class RankExperiment(TailExperiment):
         noticed = NOTICED.get(settings.profile.name, 0.1)
         alpha = settings.alpha * (1 - LOOKING_SHARE)
         needed = evidence.trials_needed(BUCKETS, noticed, alpha, settings.power)
-        needed += needed % 2
-        return needed, min(needed, settings.trials or needed, settings.profile.max_trials)
+        return capped(needed, settings)

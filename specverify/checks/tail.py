@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from specverify import evidence
 from specverify.cases import Case, FloatArray, TableRequest
-from specverify.checks.counted import CountedExperiment
+from specverify.checks.counted import CountedExperiment, capped
 from specverify.checks.experiment import Plan, Settings
 from specverify.checks.tables import Table
 from specverify.checks.verdict import Family
@@ -207,11 +207,7 @@ def tail_tables(found: TailCase, convention: str) -> list[Table]:
 
 
 def tail_budget(found: TailCase, convention: str, settings: Settings) -> tuple[int, int]:
-    """Trials that the profile's share of the tail needs, and trials that will be run.
-
-    A run that fixes the number of trials gets it, but never more than are needed: what is beyond
-    them costs minutes and says nothing new.
-    """
+    """Trials that the profile's share of the tail needs, and trials that will be run."""
     tail = min(float(found.law(position, convention)[HEAD]) for position in range(len(found.cells)))
     needed = evidence.binomial_trials_needed(
         tail,
@@ -219,8 +215,7 @@ def tail_budget(found: TailCase, convention: str, settings: Settings) -> tuple[i
         settings.alpha * (1 - LOOKING_SHARE),
         settings.power,
     )
-    needed += needed % 2
-    return needed, min(needed, settings.trials or needed, settings.profile.max_trials)
+    return capped(needed, settings)
 
 
 def noticed(settings: Settings) -> float:
