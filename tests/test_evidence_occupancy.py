@@ -66,7 +66,10 @@ def test_the_p_value_is_the_lower_tail() -> None:
         assert found.p_value == pytest.approx(law[: seen + 1].sum(), rel=1e-12)
         assert found.rejected == (found.p_value <= 1e-3)
         assert (found.trials, found.cells, found.value) == (40, 30, seen)
+        assert (found.statistic, found.alpha, found.power) == ("different values", 1e-3, 0.9)
     assert evidence.distinct_test(0, 0, 30, **RATES).p_value == 1
+    assert evidence.distinct_law(3, 3).sum() > 1  # by rounding
+    assert evidence.distinct_test(3, 3, 3, **RATES).p_value == 1
 
 
 @pytest.mark.parametrize(("values", "reached"), [(64, 33), (64, 9), (64, 1), (8192, 4097), (2, 1)])
@@ -80,10 +83,10 @@ def test_planned_draws_keep_their_promise(values: int, reached: int) -> None:
     assert rejects(needed - 1, values, reached) < RATES["power"]
 
 
-def rejects(draws: int, values: int, reached: int) -> float:
+def rejects(draws: int, values: int, reached: int, alpha: float = RATES["alpha"]) -> float:
     """The exact power against draws of equally likely values, only some of which come."""
     tail = evidence.distinct_law(draws, values).cumsum()
-    critical = int((tail <= RATES["alpha"]).sum())
+    critical = int((tail <= alpha).sum())
     return float(evidence.distinct_law(draws, reached)[:critical].sum())
 
 
@@ -95,6 +98,36 @@ def test_what_is_detected_is_the_most_that_is(draws: int) -> None:
     assert reach == 0 or rejects(draws, values, reach) >= RATES["power"]
     assert rejects(draws, values, reach + 1) < RATES["power"]
     assert evidence.distinct_test(min(draws, values), draws, values, **RATES).detectable_tv == tv
+
+
+@pytest.mark.parametrize(("draws", "reached"), [(40, 24), (60, 36), (100, 48)])
+def test_the_promised_power_itself_is_enough_to_detect(draws: int, reached: int) -> None:
+    power = rejects(draws, 64, reached, 1e-3)
+    assert evidence.distinct_detectable(draws, 64, 1e-3, power) == 1 - reached / 64
+    more = math.nextafter(power, 1)
+    assert evidence.distinct_detectable(draws, 64, 1e-3, more) == 1 - (reached - 1) / 64
+
+
+@pytest.mark.parametrize("draws", [5, 7, 9])
+def test_the_promised_power_itself_is_enough_to_plan(draws: int) -> None:
+    power = rejects(draws, 12, 6, 0.2)
+    assert evidence.distinct_draws_needed(12, 6, 0.2, power) == draws
+    assert evidence.distinct_draws_needed(12, 6, 0.2, math.nextafter(power, 1)) > draws
+
+
+def test_a_tail_of_alpha_itself_is_rejected() -> None:
+    alpha = float(evidence.distinct_law(40, 64).cumsum()[25])
+    less = math.nextafter(alpha, 0)
+    assert evidence.distinct_test(25, 40, 64, alpha=alpha, power=0.9).rejected
+    assert evidence.distinct_detectable(40, 64, alpha, 0.9) == 0.5
+    assert evidence.distinct_detectable(40, 64, less, 0.9) > 0.5
+
+
+def test_a_plan_holds_up_to_a_tenth_more_draws_themselves() -> None:
+    """10 draws would do and 11 would not; 11 is a tenth more than 10."""
+    assert rejects(10, 9, 6, 0.3) >= 0.7
+    assert rejects(11, 9, 6, 0.3) < 0.7
+    assert evidence.distinct_draws_needed(9, 6, 0.3, 0.7) == 13
 
 
 def test_one_value_is_never_too_few() -> None:

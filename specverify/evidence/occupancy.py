@@ -48,7 +48,7 @@ def _law(draws: int, values: int) -> F64:
     law = next(steps)
     for _ in range(draws):
         law = next(steps)
-    return law[: min(draws, values) + 1]
+    return law
 
 
 def _laws(most: int, values: int) -> Iterator[F64]:
@@ -168,11 +168,11 @@ def distinct_draws_needed(
     alpha, power = validate.inside("alpha", alpha), validate.inside("power", power)
     if r >= m:
         raise ValueError(f"reached: got {r}; expected fewer than the {m} values")
-    laws = zip(_laws(m, m), _laws(m, r), strict=True)
+    free, confined = _laws(m, m), _laws(m, r)
     n, since = 0, 1  # all numbers of draws from ``since`` to n - 1 reject
     while n <= STEADY * since:
-        whole, part = next(laws)
-        if part[: _critical(whole, alpha) + 1].sum() < power:
+        critical = _critical(next(free), alpha)
+        if next(confined)[: critical + 1].sum() < power:
             since = n + 1
         n += 1
     return since
