@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from specverify.checks import layout_search
 from specverify.checks.diagnosis import Problem
-from specverify.checks.layout_search import layouts_of_the_seed_alone, search
+from specverify.checks.layout_search import every_layout_new, layouts_of_the_seed_alone, search
 from specverify.contract import Batch
 from specverify.layouts import batches
 
@@ -113,6 +113,36 @@ def test_a_users_own_tests_keep_their_constants() -> None:
         assert isinstance(number, int)
 
     check()
+
+
+def different(seed: int) -> int:
+    """Vocabularies among 60 layouts out of 300 possible ones."""
+    return len({vocab for vocab, *_ in shapes(seed, 60)})
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_layouts_are_no_copies_of_one_another(seed: int) -> None:
+    """54 draws of 299 show 49.5 on average; 40 is five standard deviations below."""
+    assert different(seed) >= 40
+
+
+def test_hypothesis_would_try_copies(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(layout_search, "every_layout_new", contextlib.nullcontext)
+    assert different(0) < 30
+
+
+def test_what_makes_the_copies_is_put_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    from hypothesis.internal.conjecture.engine import ConjectureRunner
+
+    mutate = ConjectureRunner.generate_mutations_from
+    with every_layout_new():
+        assert ConjectureRunner.generate_mutations_from is not mutate
+    with pytest.raises(RuntimeError, match="inside"), every_layout_new():
+        raise RuntimeError("inside")
+    assert ConjectureRunner.generate_mutations_from is mutate
+    monkeypatch.delattr(ConjectureRunner, "generate_mutations_from")
+    with every_layout_new():
+        assert not hasattr(ConjectureRunner, "generate_mutations_from")
 
 
 def test_without_shrinking_the_first_failure_is_reported() -> None:

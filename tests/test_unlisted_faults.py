@@ -6,6 +6,8 @@ the cheapest are asked in an ordinary session, all of them in the slow one.
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 import torch
 from specverify.suites import all_suites
@@ -505,12 +507,12 @@ class FinalCoinInFloat16(ChainSampler):
 
 CAUGHT_BY: dict[type[ChainSampler], tuple[str, str]] = {
     ResidualFloor: ("support", "masked"),
-    DraftFloor: ("differential", "numbers"),
+    DraftFloor: ("differential", "corners"),
     RatioInBfloat16: ("differential", "layouts"),
     ResidualWithoutAllDrafts: ("differential", "layouts"),
     EqualDraftsNoBonus: ("differential", "layouts"),
     RatioOfPreviousPosition: ("greedy", "all-greedy"),
-    LastRequestOffByOne: ("support", "excluded"),
+    LastRequestOffByOne: ("differential", "layouts"),
     TopPExclusive: ("differential", "layouts"),
     NextTemperature: ("greedy", "beside-random"),
     LargestTopK: ("differential", "layouts"),
@@ -557,6 +559,21 @@ CAUGHT_BY: dict[type[ChainSampler], tuple[str, str]] = {
 }
 """Suite and case of a quick run."""
 
+WITHOUT_COINS: dict[type[ChainSampler], tuple[str, str]] = {
+    ResidualWithoutAllDrafts: ("mixed", "one-hot-V5-ragged"),
+    EqualDraftsNoBonus: ("mixed", "dense-V5-ragged"),
+    TopPExclusive: ("exclusion", "excluded-dense-V7"),
+    LargestTopK: ("support", "excluded"),
+    LongProposalCut: ("tail", "long-V41-K20"),
+    TopKOfWholeVocabulary: ("mixed", "layouts"),
+    PlaceholderSkipped: ("support", "tied"),
+    MinPOfOneIsOff: ("tail", "range-ends"),
+    TinyTopPIsOff: ("support", "filtered"),
+    TemperatureAtMostTwo: ("tail", "range-ends"),
+    WholeTilesForgetFilters: ("support", "filtered"),
+}
+"""Where those that injected coins show are seen in a sampler that takes none."""
+
 CHEAP = (
     LongProposalCut,
     SeedIn32Bits,
@@ -583,9 +600,12 @@ def quick() -> Settings:
     )
 
 
-def failures(sampler: ChainSampler, suite: str, case: str) -> list[Verdict]:
-    """The failures of a case."""
+def failures(sampler: ChainSampler, suite: str, case: str, *, coins: bool = True) -> list[Verdict]:
+    """The failures of a case, in a sampler that takes injected coins or takes none."""
     subject = Subject.of(sampler, type(sampler).__name__)
+    if not coins:
+        without = dataclasses.replace(subject.capabilities, final_coin=None)
+        subject = dataclasses.replace(subject, capabilities=without)
     experiment = next(one for one in all_suites()[suite].experiments if one.case == case)
     return [v for v in experiment.run(subject, quick()) if v.status is Status.FAIL]
 
@@ -601,6 +621,16 @@ def test_a_fault_that_nobody_listed_is_caught(fault: type[ChainSampler]) -> None
 )
 def test_other_faults_that_nobody_listed_are_caught(fault: type[ChainSampler]) -> None:
     assert failures(fault(), *CAUGHT_BY[fault])
+
+
+@pytest.mark.parametrize("fault", WITHOUT_COINS, ids=lambda fault: fault.__name__)
+def test_a_fault_that_coins_show_is_caught_without_them(fault: type[ChainSampler]) -> None:
+    assert failures(fault(), *WITHOUT_COINS[fault], coins=False)
+
+
+@pytest.mark.parametrize("place", sorted(set(WITHOUT_COINS.values())))
+def test_the_reference_passes_there_without_coins(place: tuple[str, str]) -> None:
+    assert not failures(ChainSampler(), *place, coins=False)
 
 
 @pytest.mark.parametrize("place", sorted({CAUGHT_BY[fault] for fault in CHEAP}))
