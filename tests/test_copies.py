@@ -12,7 +12,7 @@ from specverify.suites.test_metamorphic import SUITE
 
 from specverify.checks import relations
 from specverify.checks.differential import DifferentialExperiment
-from specverify.checks.experiment import PROFILES, Settings
+from specverify.checks.experiment import PROFILES, Experiment, Settings
 from specverify.checks.layout_experiment import LayoutExperiment
 from specverify.checks.layout_properties import inside_the_support
 from specverify.checks.metamorphic import MetamorphicExperiment
@@ -39,10 +39,11 @@ def given(_capabilities: Capabilities) -> st.SearchStrategy[Batch]:
     return st.just(BATCH)
 
 
-EXPERIMENTS = {
-    "layout": LayoutExperiment(
-        suite="toy", case="toy", layouts=given, holds=inside_the_support, copies=32
-    ),
+LAYOUTS = LayoutExperiment(
+    suite="toy", case="toy", layouts=given, holds=inside_the_support, copies=32
+)
+EXPERIMENTS: dict[str, Experiment] = {
+    "layout": LAYOUTS,
     "differential": DifferentialExperiment(suite="toy", case="toy", layouts=given, copies=32),
     "metamorphic": MetamorphicExperiment(
         suite="toy", case="toy", layouts=given, holds=relations.asked_again, copies=32
@@ -61,7 +62,7 @@ def test_calls_hold_as_many(kind: str, batched: bool, copies: int) -> None:
 
     declared = dataclasses.replace(reference.capabilities, batched=batched)
     settings = Settings(trials=1)
-    (verdict,) = EXPERIMENTS[kind].run(Subject("watched", watched, declared), settings)  # type: ignore[attr-defined]
+    (verdict,) = EXPERIMENTS[kind].run(Subject("watched", watched, declared), settings)
     assert verdict.status is Status.PASS
     assert copies * BATCH.num_requests in seen
     assert max(seen) <= copies * BATCH.num_requests + 1  # the relation adds a request once
@@ -70,7 +71,7 @@ def test_calls_hold_as_many(kind: str, batched: bool, copies: int) -> None:
 
 
 def test_one_copy_is_one_call() -> None:
-    single = dataclasses.replace(EXPERIMENTS["layout"], copies=1)
+    single = dataclasses.replace(LAYOUTS, copies=1)
     (verdict,) = single.run(resolve("reference"), Settings(trials=1))
     assert "one call's worth of draws each" in verdict.reason
 
